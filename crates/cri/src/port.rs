@@ -1,0 +1,106 @@
+//! The port through which the kubelet reaches any runtime.
+//!
+//! Owns nothing. The gRPC client implements it over a socket; simulation
+//! implements it over a model. Every call is bounded in time by the
+//! implementation, and every error says which call failed, on what, and why.
+//! Upstream: staging/src/k8s.io/cri-api/pkg/apis/services.go.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+
+use crate::v1;
+use crate::error::CallError;
+
+/// What the kubelet asks of a CRI runtime and its image service.
+#[async_trait]
+pub trait Runtime: Send + Sync + 'static {
+    /// Name and version of the runtime.
+    async fn version(&self) -> Result<v1::VersionResponse, CallError>;
+    /// Runtime and network readiness.
+    async fn status(&self) -> Result<v1::StatusResponse, CallError>;
+    /// The runtime's own configuration: its cgroup driver.
+    async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, CallError>;
+
+    /// Creates and starts a sandbox; returns its id.
+    async fn run_pod_sandbox(
+        &self,
+        config: v1::PodSandboxConfig,
+        runtime_handler: &str,
+    ) -> Result<String, CallError>;
+    /// Stops a sandbox and everything in it. Idempotent.
+    async fn stop_pod_sandbox(&self, id: &str) -> Result<(), CallError>;
+    /// Removes a sandbox and everything in it. Idempotent.
+    async fn remove_pod_sandbox(&self, id: &str) -> Result<(), CallError>;
+    /// Details of one sandbox.
+    async fn pod_sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus, CallError>;
+    /// Sandboxes that match, ready or not.
+    async fn list_pod_sandbox(
+        &self,
+        filter: Option<v1::PodSandboxFilter>,
+    ) -> Result<Vec<v1::PodSandbox>, CallError>;
+
+    /// Creates a container in a sandbox; returns its id.
+    async fn create_container(
+        &self,
+        sandbox_id: &str,
+        config: v1::ContainerConfig,
+        sandbox_config: v1::PodSandboxConfig,
+    ) -> Result<String, CallError>;
+    /// Starts a created container.
+    async fn start_container(&self, id: &str) -> Result<(), CallError>;
+    /// Stops a container: signal, wait `grace`, kill. Idempotent.
+    async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CallError>;
+    /// Removes a container, killing it if need be. Idempotent.
+    async fn remove_container(&self, id: &str) -> Result<(), CallError>;
+    /// Containers that match, in any state.
+    async fn list_containers(
+        &self,
+        filter: Option<v1::ContainerFilter>,
+    ) -> Result<Vec<v1::Container>, CallError>;
+    /// Details of one container.
+    async fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, CallError>;
+
+    /// The image if the runtime has it.
+    async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, CallError>;
+    /// Pulls an image; returns its reference.
+    async fn pull_image(
+        &self,
+        image: v1::ImageSpec,
+        auth: Option<v1::AuthConfig>,
+        sandbox_config: Option<v1::PodSandboxConfig>,
+    ) -> Result<String, CallError>;
+
+    /// Follows container life-cycle events. A runtime that cannot stream them
+    /// answers [`CallError::is_unimplemented`]. The stream may end or fail at
+    /// any time; events may be lost, doubled or reordered.
+    async fn events(&self) -> Result<EventStream, CallError>;
+}
+
+/// A live stream of runtime events.
+pub type EventStream = BoxStream<'static, Result<RuntimeEvent, CallError>>;
+
+/// Something happened to a container or sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuntimeEvent {
+    /// Container id, or sandbox id for sandbox events.
+    pub container_id: String,
+    /// Uid of the pod, where the runtime's event carries it.
+    pub pod_uid: Option<String>,
+    /// What happened.
+    pub kind: RuntimeEventKind,
+}
+
+/// The kinds of life-cycle event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuntimeEventKind {
+    /// Created, not yet running.
+    Created,
+    /// Running.
+    Started,
+    /// Exited.
+    Stopped,
+    /// Removed.
+    Deleted,
+}
