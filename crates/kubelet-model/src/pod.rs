@@ -1,0 +1,103 @@
+//! Desired pods: what the sources say should run here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+
+use crate::ids::{FullName, PodUid};
+
+/// Annotation: the source a pod came from.
+pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
+/// Annotation: when the pod was first seen from its source.
+pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
+/// Annotation: a static pod's uid.
+pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
+
+/// Where a pod came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// A manifest file or directory.
+    File,
+    /// A URL.
+    Http,
+}
+
+impl Source {
+    /// The value of the `config.source` annotation.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Http => "http",
+        }
+    }
+}
+
+/// One pod that should run here. Cheap to clone.
+///
+/// The pod is defaulted and valid, has a uid, a name, a namespace and a spec.
+#[derive(Debug, Clone)]
+pub struct DesiredPod {
+    uid: PodUid,
+    full_name: FullName,
+    source: Source,
+    pod: Arc<Pod>,
+}
+
+impl DesiredPod {
+    /// Wraps a pod that has uid, name, namespace and spec; `None` if one is missing.
+    pub fn new(source: Source, pod: Arc<Pod>) -> Option<Self> {
+        let uid = PodUid::new(pod.metadata.uid.as_deref()?);
+        let full_name = FullName::of(
+            pod.metadata.name.as_deref()?,
+            pod.metadata.namespace.as_deref()?,
+        );
+        pod.spec.as_ref()?;
+        Some(Self {
+            uid,
+            full_name,
+            source,
+            pod,
+        })
+    }
+
+    /// The pod's uid.
+    pub fn uid(&self) -> &PodUid {
+        &self.uid
+    }
+    /// `<name>_<namespace>`.
+    pub fn full_name(&self) -> &FullName {
+        &self.full_name
+    }
+    /// Where it came from.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+    /// The whole object.
+    pub fn pod(&self) -> &Arc<Pod> {
+        &self.pod
+    }
+    /// The pod's name.
+    pub fn name(&self) -> &str {
+        self.pod.metadata.name.as_deref().unwrap_or_default()
+    }
+    /// The pod's namespace.
+    pub fn namespace(&self) -> &str {
+        self.pod.metadata.namespace.as_deref().unwrap_or_default()
+    }
+    /// The pod's spec.
+    pub fn spec(&self) -> &PodSpec {
+        // `new` refuses a pod without a spec.
+        self.pod.spec.as_ref().expect("a desired pod has a spec")
+    }
+}
+
+/// A snapshot of everything that should run here.
+#[derive(Debug, Clone, Default)]
+pub struct PodSet {
+    /// Every desired pod.
+    pub pods: BTreeMap<PodUid, DesiredPod>,
+    /// Every configured source has delivered at least once. Until then a pod
+    /// that only the runtime knows must not be touched.
+    pub sources_ready: bool,
+}

@@ -1,0 +1,64 @@
+//! The file system, as far as the agent needs one.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use futures_util::stream::BoxStream;
+
+/// Identifies one version of a file's content without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct FileStamp {
+    /// Device and inode.
+    pub inode: (u64, u64),
+    /// Size in bytes.
+    pub size: u64,
+    /// Modification time in nanoseconds.
+    pub modified_ns: i128,
+    /// Change time in nanoseconds: catches a rewrite that restores the size and mtime.
+    pub changed_ns: i128,
+}
+
+/// One entry of a directory. Symbolic links are followed for kind and stamp.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry {
+    /// Name without the directory.
+    pub name: OsString,
+    /// Is it a regular file (after following links)?
+    pub is_file: bool,
+    /// Is it a directory (after following links)?
+    pub is_dir: bool,
+    /// Version of its content.
+    pub stamp: FileStamp,
+}
+
+/// Yields an item after something below a watched path may have changed.
+/// Many changes may fold into one item; the stream never ends by itself
+/// unless the watch broke, and then the caller falls back to rescanning.
+pub type ChangeStream = BoxStream<'static, ()>;
+
+/// File operations. All are quick and local; none follows a link when removing.
+pub trait Fs: Send + Sync + 'static {
+    /// Entry for one path, following links.
+    fn stat(&self, path: &Path) -> io::Result<DirEntry>;
+    /// Entries of a directory sorted by name. An entry that vanishes meanwhile is left out.
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
+    /// Reads a regular file of at most `limit` bytes; a larger one, or a FIFO or
+    /// device, is an error and never blocks.
+    fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
+    /// Replaces a file's content atomically (temporary file and rename), mode 0600.
+    fn write(&self, path: &Path, content: &[u8]) -> io::Result<()>;
+    /// Creates a directory and its parents; existing ones are fine.
+    fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()>;
+    /// Makes `link` a symbolic link to `target`, replacing an old link.
+    fn symlink(&self, target: &Path, link: &Path) -> io::Result<()>;
+    /// Where a symbolic link points.
+    fn read_link(&self, link: &Path) -> io::Result<PathBuf>;
+    /// Removes a file or link; absent is fine.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+    /// Removes a directory tree without following links or crossing into
+    /// another mount; absent is fine.
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
+    /// Watches a file or directory for changes to it or its direct entries.
+    fn watch(&self, path: &Path) -> io::Result<ChangeStream>;
+}

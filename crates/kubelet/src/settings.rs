@@ -1,0 +1,56 @@
+//! What the agent was told to do, in the agent's own terms.
+//!
+//! Built from the checked configuration by the binary, and directly by
+//! simulation. Plain data; every field has a consumer in this crate.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Settings of one agent.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// This node's name.
+    pub node_name: String,
+    /// Manifest file or directory.
+    pub static_pod_path: Option<PathBuf>,
+    /// How often the manifest path is rescanned besides watching it.
+    pub file_check_frequency: Duration,
+    /// URL that serves a Pod or PodList.
+    pub static_pod_url: Option<String>,
+    /// Headers sent to that URL.
+    pub static_pod_url_headers: Vec<(String, String)>,
+    /// How often the URL is fetched.
+    pub http_check_frequency: Duration,
+    /// How often a settled pod is looked at again.
+    pub sync_frequency: Duration,
+    /// State directory.
+    pub root_dir: PathBuf,
+    /// Root of the pods' log directories.
+    pub pod_logs_dir: PathBuf,
+    /// Directory of flat symbolic links to container logs.
+    pub container_log_links_dir: PathBuf,
+    /// Longest crash-loop back-off.
+    pub max_restart_period: Duration,
+    /// Dead instances kept per container name.
+    pub max_dead_per_container: u32,
+}
+
+impl Settings {
+    /// Upstream's defaults for a node of this name.
+    pub fn for_node(node_name: impl Into<String>) -> Self {
+        Self {
+            node_name: node_name.into(),
+            static_pod_path: None,
+            file_check_frequency: Duration::from_secs(20),
+            static_pod_url: None,
+            static_pod_url_headers: Vec::new(),
+            http_check_frequency: Duration::from_secs(20),
+            sync_frequency: Duration::from_secs(60),
+            root_dir: "/var/lib/kubelet".into(),
+            pod_logs_dir: "/var/log/pods".into(),
+            container_log_links_dir: "/var/log/containers".into(),
+            max_restart_period: Duration::from_secs(300),
+            max_dead_per_container: 1,
+        }
+    }
+}
