@@ -32,9 +32,7 @@ async fn one_client_outlives_runtimes() {
     client.version().await.unwrap();
     let hung = client.status();
     let crash = async {
-        while fake.requests::<v1::StatusRequest>("Status").is_empty() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        fake.asked("Status", 1).await;
         tokio::task::spawn_blocking(move || drop(server))
             .await
             .unwrap();

@@ -1,17 +1,16 @@
 //! Events from CRI, from containerd, from neither.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cri::containerd::{Envelope, SubscribeRequest, payloads};
 use cri::{CallErrorKind, EventStream, Runtime, RuntimeEvent, RuntimeEventKind as Kind, v1};
 use futures_util::StreamExt;
 use prost::Message;
+use tokio::sync::Notify;
 use tonic::Status;
 
 use crate::fake::{Does, Fake, Place};
-
-/// Longer than a client waits before it gives the stream out.
-const LATE: Duration = Duration::from_millis(600);
 
 fn event(container_id: &str, pod_uid: Option<&str>, kind: Kind) -> RuntimeEvent {
     let pod_uid = pod_uid.map(str::to_owned);
@@ -97,16 +96,15 @@ async fn cri_events_are_mapped() {
 #[tokio::test]
 async fn a_quiet_runtime_does_not_hold_up_the_caller() {
     let place = Place::new();
-    let later = Does::stream([cri_event("a", "", 1)]).after(LATE);
+    let go = Arc::new(Notify::new());
+    let later = Does::stream([cri_event("a", "", 1)]).after(&go);
     let _server = Fake::default()
         .on("GetContainerEvents", later)
         .serve(&place.socket);
     let client = place.client();
-    let mut events = tokio::select! {
-        biased;
-        () = tokio::time::sleep(LATE) => panic!("waits for the first event"),
-        events = client.events() => events.unwrap(),
-    };
+    let opened = tokio::time::timeout(Duration::from_secs(10), client.events()).await;
+    let mut events = opened.expect("waits for the first event").unwrap();
+    go.notify_one();
     assert_eq!(
         take(&mut events, 1).await,
         [event("a", None, Kind::Started)]
@@ -174,12 +172,14 @@ async fn containerd_events_stand_in() {
 #[tokio::test]
 async fn a_late_refusal_still_falls_back() {
     let place = Place::new();
-    let refusal = Does::Fail(Status::unimplemented("unknown method")).after(LATE);
+    let go = Arc::new(Notify::new());
+    let refusal = Does::Fail(Status::unimplemented("unknown method")).after(&go);
     let _server = Fake::default()
         .on("GetContainerEvents", refusal)
         .on("Subscribe", Does::stream([started("c1")]))
         .serve(&place.socket);
     let mut events = place.client().events().await.unwrap();
+    go.notify_one();
     assert_eq!(
         take(&mut events, 1).await,
         [event("c1", None, Kind::Started)]
@@ -224,19 +224,21 @@ async fn a_stream_ends_after_its_error() {
         cri_event("", "", 1),
         cri_event("b", "", 1),
     ];
-    let server = Fake::default()
+    let _server = Fake::default()
         .on("GetContainerEvents", Does::stream(sent))
         .serve(&place.socket);
-    let client = place.client();
-    let events: Vec<_> = client.events().await.unwrap().collect().await;
+    let events: Vec<_> = place.client().events().await.unwrap().collect().await;
     assert_eq!(events.len(), 2);
     let error = events[1].as_ref().unwrap_err();
     assert!(matches!(error.kind, CallErrorKind::Nonsense(_)), "{error}");
-    drop(server);
+}
 
+#[tokio::test]
+async fn a_crash_ends_the_stream() {
+    let place = Place::new();
     let quiet = Fake::default().on("GetContainerEvents", Does::stream([cri_event("a", "", 0)]));
     let server = quiet.serve(&place.socket);
-    let mut events = client.events().await.unwrap();
+    let mut events = place.client().events().await.unwrap();
     take(&mut events, 1).await;
     drop(server);
     let error = events.next().await.unwrap().unwrap_err();

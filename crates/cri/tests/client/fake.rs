@@ -33,8 +33,8 @@ pub enum Does {
     Fail(Status),
     /// Answers these messages, encoded; a stream then stays open.
     Reply(Vec<Vec<u8>>),
-    /// Sends nothing for a while, not even headers, as grpc-go's streams do.
-    After(Duration, Box<Does>),
+    /// Sends nothing until told, not even headers, as grpc-go's streams do.
+    After(Arc<Notify>, Box<Does>),
 }
 
 impl Does {
@@ -49,16 +49,21 @@ impl Does {
                 .collect(),
         )
     }
-    pub fn after(self, delay: Duration) -> Self {
-        Self::After(delay, Box::new(self))
+    pub fn after(self, go: &Arc<Notify>) -> Self {
+        Self::After(go.clone(), Box::new(self))
     }
 }
+
+type Streamed<T> = Result<Response<BoxStream<'static, Result<T, Status>>>, Status>;
+
+/// RPC and encoded request.
+type Asked = (&'static str, Vec<u8>);
 
 /// Behaviour by RPC name; anything else is unimplemented.
 #[derive(Clone, Default)]
 pub struct Fake {
     does: BTreeMap<&'static str, Does>,
-    requests: Arc<Mutex<Vec<(&'static str, Vec<u8>)>>>,
+    requests: Arc<Mutex<Vec<Asked>>>,
     /// Told whenever a client gives up on a hanging call.
     pub cancelled: Arc<Notify>,
 }
@@ -85,6 +90,17 @@ impl Fake {
             .collect()
     }
 
+    /// Waits until the call has arrived this many times.
+    pub async fn asked(&self, rpc: &str, times: usize) {
+        let count = || {
+            let requests = self.requests.lock().unwrap();
+            requests.iter().filter(|(name, _)| *name == rpc).count()
+        };
+        while count() < times {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     async fn act(&self, rpc: &'static str, request: &impl Message) -> Result<Vec<Vec<u8>>, Status> {
         self.requests
             .lock()
@@ -96,8 +112,8 @@ impl Fake {
                 None => return Err(Status::unimplemented(format!("unknown method {rpc}"))),
                 Some(Does::Reply(messages)) => return Ok(messages),
                 Some(Does::Fail(status)) => return Err(status),
-                Some(Does::After(delay, then)) => {
-                    tokio::time::sleep(delay).await;
+                Some(Does::After(go, then)) => {
+                    go.notified().await;
                     does = Some(*then);
                 }
                 Some(Does::Hang) => {
@@ -121,7 +137,7 @@ impl Fake {
         &self,
         rpc: &'static str,
         request: Request<impl Message>,
-    ) -> Result<Response<BoxStream<'static, Result<T, Status>>>, Status> {
+    ) -> Streamed<T> {
         let messages = self.act(rpc, request.get_ref()).await?;
         let messages = stream::iter(messages).map(|bytes| Ok(T::decode(&bytes[..]).unwrap()));
         Ok(Response::new(messages.chain(stream::pending()).boxed()))
@@ -199,11 +215,10 @@ impl RuntimeService for Fake {
         v1::ContainerStatusResponse
     );
 
-    type GetContainerEventsStream = BoxStream<'static, Result<v1::ContainerEventResponse, Status>>;
     async fn get_container_events(
         &self,
         request: Request<v1::GetEventsRequest>,
-    ) -> Result<Response<Self::GetContainerEventsStream>, Status> {
+    ) -> Streamed<v1::ContainerEventResponse> {
         self.streaming("GetContainerEvents", request).await
     }
 }
@@ -226,11 +241,7 @@ impl ImageService for Fake {
 
 #[tonic::async_trait]
 impl Events for Fake {
-    type SubscribeStream = BoxStream<'static, Result<Envelope, Status>>;
-    async fn subscribe(
-        &self,
-        request: Request<SubscribeRequest>,
-    ) -> Result<Response<Self::SubscribeStream>, Status> {
+    async fn subscribe(&self, request: Request<SubscribeRequest>) -> Streamed<Envelope> {
         if request
             .metadata()
             .get("containerd-namespace")
