@@ -1,6 +1,6 @@
 //! The sandbox configuration of a pod.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use cri::v1;
@@ -19,7 +19,7 @@ pub(super) fn sandbox_config(pod: &DesiredPod, attempt: u32, logs: &Path) -> v1:
     let spec = pod.spec();
     let identity = PodIdentity::of(pod);
     let host_network = spec.host_network.unwrap_or(false);
-    let mut labels: HashMap<String, String> =
+    let mut labels: BTreeMap<String, String> =
         pod.pod().metadata.labels.clone().unwrap_or_default().into_iter().collect();
     labels.extend(identity.labels());
     v1::PodSandboxConfig {
