@@ -5,6 +5,7 @@
 //! tested as a table and replayed by seed.
 
 pub mod ids;
+pub mod manifest;
 pub mod pod;
 pub mod time;
 
