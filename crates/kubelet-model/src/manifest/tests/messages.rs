@@ -83,9 +83,7 @@ fn refuses_what_is_not_a_pod() {
     );
     check(
         &format!("{GOOD}---\n"),
-        expect![
-            "line 9, column 1: more than one document; a manifest file holds one, so write one file for each"
-        ],
+        expect!["pod default/web-node-1"],
     );
     check(
         &format!("{GOOD}---\n{GOOD}"),
