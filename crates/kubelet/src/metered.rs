@@ -51,7 +51,11 @@ impl Runtime for Metered {
     async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, CallError> {
         self.count("runtime_config", self.inner.runtime_config()).await
     }
-    async fn run_pod_sandbox(&self, config: v1::PodSandboxConfig, handler: &str) -> Result<String, CallError> {
+    async fn run_pod_sandbox(
+        &self,
+        config: v1::PodSandboxConfig,
+        handler: &str,
+    ) -> Result<String, CallError> {
         self.count("run_podsandbox", self.inner.run_pod_sandbox(config, handler)).await
     }
     async fn stop_pod_sandbox(&self, id: &str) -> Result<(), CallError> {
@@ -63,7 +67,10 @@ impl Runtime for Metered {
     async fn pod_sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus, CallError> {
         self.count("podsandbox_status", self.inner.pod_sandbox_status(id)).await
     }
-    async fn list_pod_sandbox(&self, filter: Option<v1::PodSandboxFilter>) -> Result<Vec<v1::PodSandbox>, CallError> {
+    async fn list_pod_sandbox(
+        &self,
+        filter: Option<v1::PodSandboxFilter>,
+    ) -> Result<Vec<v1::PodSandbox>, CallError> {
         self.count("list_podsandbox", self.inner.list_pod_sandbox(filter)).await
     }
     async fn create_container(
@@ -72,7 +79,11 @@ impl Runtime for Metered {
         config: v1::ContainerConfig,
         sandbox_config: v1::PodSandboxConfig,
     ) -> Result<String, CallError> {
-        self.count("create_container", self.inner.create_container(sandbox_id, config, sandbox_config)).await
+        self.count(
+            "create_container",
+            self.inner.create_container(sandbox_id, config, sandbox_config),
+        )
+        .await
     }
     async fn start_container(&self, id: &str) -> Result<(), CallError> {
         self.count("start_container", self.inner.start_container(id)).await
@@ -83,7 +94,10 @@ impl Runtime for Metered {
     async fn remove_container(&self, id: &str) -> Result<(), CallError> {
         self.count("remove_container", self.inner.remove_container(id)).await
     }
-    async fn list_containers(&self, filter: Option<v1::ContainerFilter>) -> Result<Vec<v1::Container>, CallError> {
+    async fn list_containers(
+        &self,
+        filter: Option<v1::ContainerFilter>,
+    ) -> Result<Vec<v1::Container>, CallError> {
         self.count("list_containers", self.inner.list_containers(filter)).await
     }
     async fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, CallError> {

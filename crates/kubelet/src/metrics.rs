@@ -78,16 +78,42 @@ impl Metrics {
         let mut registry = self.lock();
         let r = &mut *registry;
         r.register("kubelet_running_pods", "Pods with a ready sandbox", self.running_pods.clone());
-        r.register("kubelet_running_containers", "Running containers", self.running_containers.clone());
-        r.register("kubelet_desired_pods", "Pods that the sources ask for", self.desired_pods.clone());
+        r.register(
+            "kubelet_running_containers",
+            "Running containers",
+            self.running_containers.clone(),
+        );
+        r.register(
+            "kubelet_desired_pods",
+            "Pods that the sources ask for",
+            self.desired_pods.clone(),
+        );
         r.register("kubelet_working_pods", "Pods with a worker", self.working_pods.clone());
-        r.register("klet_pod_worker_panics", "Pod workers restarted after a panic", self.worker_panics.clone());
+        r.register(
+            "klet_pod_worker_panics",
+            "Pod workers restarted after a panic",
+            self.worker_panics.clone(),
+        );
         r.register("klet_pleg_relists", "Full listings of the runtime", self.relists.clone());
-        r.register_with_unit("kubelet_pleg_relist_duration", "Duration of full listings", Unit::Seconds, self.relist_seconds.clone());
+        r.register_with_unit(
+            "kubelet_pleg_relist_duration",
+            "Duration of full listings",
+            Unit::Seconds,
+            self.relist_seconds.clone(),
+        );
         r.register("klet_pleg_events", "Runtime events received", self.events.clone());
         r.register("kubelet_runtime_operations", "Calls to the runtime", self.operations.clone());
-        r.register("kubelet_runtime_operations_errors", "Calls to the runtime that failed", self.operation_errors.clone());
-        r.register_with_unit("kubelet_runtime_operations_duration", "Duration of calls to the runtime", Unit::Seconds, self.operation_seconds.clone());
+        r.register(
+            "kubelet_runtime_operations_errors",
+            "Calls to the runtime that failed",
+            self.operation_errors.clone(),
+        );
+        r.register_with_unit(
+            "kubelet_runtime_operations_duration",
+            "Duration of calls to the runtime",
+            Unit::Seconds,
+            self.operation_seconds.clone(),
+        );
     }
 
     /// The text that `/metrics` answers.

@@ -9,68 +9,18 @@ use serde_json::Value;
 const QUANTITIES: &[&[&str]] = &[
     &["spec", "containers", "*", "resources", "limits", "*"],
     &["spec", "containers", "*", "resources", "requests", "*"],
-    &[
-        "spec",
-        "containers",
-        "*",
-        "env",
-        "*",
-        "valueFrom",
-        "resourceFieldRef",
-        "divisor",
-    ],
+    &["spec", "containers", "*", "env", "*", "valueFrom", "resourceFieldRef", "divisor"],
     &["spec", "initContainers", "*", "resources", "limits", "*"],
     &["spec", "initContainers", "*", "resources", "requests", "*"],
-    &[
-        "spec",
-        "initContainers",
-        "*",
-        "env",
-        "*",
-        "valueFrom",
-        "resourceFieldRef",
-        "divisor",
-    ],
-    &[
-        "spec",
-        "ephemeralContainers",
-        "*",
-        "resources",
-        "limits",
-        "*",
-    ],
-    &[
-        "spec",
-        "ephemeralContainers",
-        "*",
-        "resources",
-        "requests",
-        "*",
-    ],
-    &[
-        "spec",
-        "ephemeralContainers",
-        "*",
-        "env",
-        "*",
-        "valueFrom",
-        "resourceFieldRef",
-        "divisor",
-    ],
+    &["spec", "initContainers", "*", "env", "*", "valueFrom", "resourceFieldRef", "divisor"],
+    &["spec", "ephemeralContainers", "*", "resources", "limits", "*"],
+    &["spec", "ephemeralContainers", "*", "resources", "requests", "*"],
+    &["spec", "ephemeralContainers", "*", "env", "*", "valueFrom", "resourceFieldRef", "divisor"],
     &["spec", "resources", "limits", "*"],
     &["spec", "resources", "requests", "*"],
     &["spec", "overhead", "*"],
     &["spec", "volumes", "*", "emptyDir", "sizeLimit"],
-    &[
-        "spec",
-        "volumes",
-        "*",
-        "downwardAPI",
-        "items",
-        "*",
-        "resourceFieldRef",
-        "divisor",
-    ],
+    &["spec", "volumes", "*", "downwardAPI", "items", "*", "resourceFieldRef", "divisor"],
     &[
         "spec",
         "volumes",
@@ -139,13 +89,10 @@ fn rewrite(value: &mut Value, path: &[&str], change: &dyn Fn(&mut Value)) {
     };
     match value {
         Value::Array(items) if *step == "*" => {
-            items
-                .iter_mut()
-                .for_each(|item| rewrite(item, rest, change));
+            items.iter_mut().for_each(|item| rewrite(item, rest, change));
         }
         Value::Object(map) if *step == "*" => {
-            map.values_mut()
-                .for_each(|item| rewrite(item, rest, change));
+            map.values_mut().for_each(|item| rewrite(item, rest, change));
         }
         Value::Object(map) => {
             if let Some(item) = map.get_mut(*step) {

@@ -59,13 +59,8 @@ impl ManifestError {
             Self::Syntax(problem) | Self::Kind(problem) | Self::Field(problem) => problem.clone(),
             Self::Binary { line } => {
                 let text = self.to_string();
-                let message = text
-                    .split_once(": ")
-                    .map_or(text.as_str(), |(_, rest)| rest);
-                Problem {
-                    line: Some(*line),
-                    ..Problem::new("", message)
-                }
+                let message = text.split_once(": ").map_or(text.as_str(), |(_, rest)| rest);
+                Problem { line: Some(*line), ..Problem::new("", message) }
             }
             Self::TooLarge { .. } | Self::Empty => Problem::new("", self.to_string()),
         }
@@ -111,16 +106,12 @@ fn text_of(bytes: &[u8]) -> Result<&str, ManifestError> {
     }
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let bad = match std::str::from_utf8(bytes) {
-        Ok(text) => text
-            .bytes()
-            .position(|b| b < b' ' && !matches!(b, b'\t' | b'\n' | b'\r')),
+        Ok(text) => text.bytes().position(|b| b < b' ' && !matches!(b, b'\t' | b'\n' | b'\r')),
         Err(error) => Some(error.valid_up_to()),
     };
     if let Some(offset) = bad {
         let lines = bytes[..offset].iter().filter(|b| **b == b'\n').count();
-        return Err(ManifestError::Binary {
-            line: u32::try_from(lines + 1).unwrap_or(u32::MAX),
-        });
+        return Err(ManifestError::Binary { line: u32::try_from(lines + 1).unwrap_or(u32::MAX) });
     }
     // Checked above.
     let text = std::str::from_utf8(bytes).map_err(|_| ManifestError::Binary { line: 1 })?;
@@ -141,10 +132,7 @@ fn text_of(bytes: &[u8]) -> Result<&str, ManifestError> {
 /// The Pods in a document, each with the path that leads to it.
 fn items_of(value: Value) -> Result<Vec<(String, Value)>, ManifestError> {
     let Value::Object(mut object) = value else {
-        return Err(kind_error(
-            "",
-            "not an object; a v1 Pod starts with apiVersion and kind",
-        ));
+        return Err(kind_error("", "not an object; a v1 Pod starts with apiVersion and kind"));
     };
     let kind = type_of(&object, "")?.to_owned();
     match kind.as_str() {
@@ -192,10 +180,7 @@ fn type_of<'v>(object: &'v Map<String, Value>, prefix: &str) -> Result<&'v str, 
         match object.get(key) {
             Some(Value::String(text)) => Ok((field, text.as_str())),
             Some(_) => Err(kind_error(&field, "must be a string")),
-            None => Err(kind_error(
-                &field,
-                "missing; a Pod has apiVersion: v1 and kind: Pod",
-            )),
+            None => Err(kind_error(&field, "missing; a Pod has apiVersion: v1 and kind: Pod")),
         }
     };
     let (field, version) = text("apiVersion")?;
@@ -236,13 +221,9 @@ fn decode_pod(prefix: &str, mut value: Value, report: &mut Report) -> Result<Pod
 
 /// Says how to write text that YAML takes for something else.
 fn type_message(error: &str) -> String {
-    let scalar = ["boolean", "integer", "floating point", "number"]
-        .iter()
-        .any(|kind| {
-            error
-                .strip_prefix("invalid type: ")
-                .is_some_and(|rest| rest.starts_with(kind))
-        });
+    let scalar = ["boolean", "integer", "floating point", "number"].iter().any(|kind| {
+        error.strip_prefix("invalid type: ").is_some_and(|rest| rest.starts_with(kind))
+    });
     match scalar && error.ends_with("expected a string") {
         true => format!("{error}; put it in quotes"),
         false => error.to_owned(),

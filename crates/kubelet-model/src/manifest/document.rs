@@ -31,10 +31,7 @@ impl<'t> Document<'t> {
     /// # Errors
     /// The first syntax error, with its position.
     pub(super) fn parse(text: &'t str, report: &mut Report) -> Result<(Self, Value), Problem> {
-        let document = Self {
-            text,
-            tree: OnceCell::new(),
-        };
+        let document = Self { text, tree: OnceCell::new() };
         if text.trim_start().starts_with('{') {
             let value = serde_json::from_str(text).map_err(|error| json_problem(&error))?;
             return Ok((document, value));
@@ -51,19 +48,14 @@ impl<'t> Document<'t> {
     pub(super) fn locate(&self, field: &str) -> Option<(u32, u32)> {
         // JSON's parser keeps no positions. JSON is almost always YAML too, and
         // without a position the message is still right.
-        let tree = self
-            .tree
-            .get_or_init(|| parse_yaml(self.text).ok())
-            .as_ref()?;
+        let tree = self.tree.get_or_init(|| parse_yaml(self.text).ok()).as_ref()?;
         let mut here = tree;
         for step in steps(field) {
             let next = match &here.value {
                 Node::Seq(items) => step.parse::<usize>().ok().and_then(|i| items.get(i)),
-                Node::Map(entries) => entries
-                    .iter()
-                    .rev()
-                    .find(|(key, _)| key == step)
-                    .map(|(_, node)| node),
+                Node::Map(entries) => {
+                    entries.iter().rev().find(|(key, _)| key == step).map(|(_, node)| node)
+                }
                 _ => None,
             };
             match next {
@@ -109,9 +101,7 @@ fn steps(field: &str) -> impl Iterator<Item = &str> {
 }
 
 fn position(node: &Spanned<Node>) -> Option<(u32, u32)> {
-    let line = u32::try_from(node.referenced.line())
-        .ok()
-        .filter(|line| *line > 0)?;
+    let line = u32::try_from(node.referenced.line()).ok().filter(|line| *line > 0)?;
     let column = u32::try_from(node.referenced.column()).ok()?;
     Some((line, column))
 }
@@ -146,26 +136,18 @@ fn yaml_options() -> Options {
 
 fn yaml_problem(error: &Error) -> Problem {
     let location = error.location();
-    let position = location.and_then(|at| {
-        Some((
-            u32::try_from(at.line()).ok()?,
-            u32::try_from(at.column()).ok()?,
-        ))
-    });
+    let position = location
+        .and_then(|at| Some((u32::try_from(at.line()).ok()?, u32::try_from(at.column()).ok()?)));
     Problem::new("", yaml_message(error.without_snippet(), location)).at(position)
 }
 
 fn yaml_message(error: &Error, location: Option<Location>) -> String {
     match error {
         Error::MultipleDocuments { .. }
-        | Error::Budget {
-            breach: Breach::Documents { .. },
-            ..
-        } => "more than one document; a manifest file holds one, so write one file for each".into(),
-        Error::Budget {
-            breach: Breach::Depth { .. },
-            ..
-        } => {
+        | Error::Budget { breach: Breach::Documents { .. }, .. } => {
+            "more than one document; a manifest file holds one, so write one file for each".into()
+        }
+        Error::Budget { breach: Breach::Depth { .. }, .. } => {
             format!("nested more than {DEPTH_MAX} levels deep")
         }
         Error::Budget { breach, .. } => format!("more than any Pod needs: {breach:?}"),
@@ -174,18 +156,13 @@ fn yaml_message(error: &Error, location: Option<Location>) -> String {
             let text = error.to_string();
             // The position is already a field of the problem.
             let at = location.map(|at| format!(" at line {}, column {}", at.line(), at.column()));
-            format!(
-                "not valid YAML: {}",
-                text.replace(&at.unwrap_or_default(), "")
-            )
+            format!("not valid YAML: {}", text.replace(&at.unwrap_or_default(), ""))
         }
     }
 }
 
 fn json_problem(error: &serde_json::Error) -> Problem {
-    let position = u32::try_from(error.line())
-        .ok()
-        .zip(u32::try_from(error.column()).ok());
+    let position = u32::try_from(error.line()).ok().zip(u32::try_from(error.column()).ok());
     let text = error.to_string();
     let message = text.split(" at line ").next().unwrap_or(&text);
     Problem::new("", format!("not valid JSON: {message}")).at(position)

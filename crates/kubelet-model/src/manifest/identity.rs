@@ -78,10 +78,7 @@ pub fn make_static(mut pod: Pod, node_name: &str, origin: &Origin) -> Pod {
         tolerate_no_execute(spec);
     }
     // What the manifest says about its own status is not an observation.
-    pod.status = Some(PodStatus {
-        phase: Some("Pending".to_owned()),
-        ..PodStatus::default()
-    });
+    pod.status = Some(PodStatus { phase: Some("Pending".to_owned()), ..PodStatus::default() });
     pod
 }
 
@@ -90,11 +87,7 @@ fn generate_uid(pod: &Pod, node_name: &str, origin: &Origin) -> String {
     // A Value sorts its keys, so equal pods have equal text.
     let canonical = serde_json::to_value(pod).map(|value| value.to_string());
     // A Pod holds only strings, numbers, lists and maps with string keys.
-    hash.write(
-        canonical
-            .expect("a decoded pod can be written as JSON")
-            .as_bytes(),
-    );
+    hash.write(canonical.expect("a decoded pod can be written as JSON").as_bytes());
     match origin {
         Origin::File(path) => {
             hash.write(format!("host:{node_name}").as_bytes());

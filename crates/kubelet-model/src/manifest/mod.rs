@@ -52,9 +52,7 @@ pub fn prepare(bytes: &[u8], node_name: &str, origin: &Origin) -> Result<Prepare
     let mut prepared = Vec::new();
     for (pod, prefix) in pods.into_iter().zip(prefixes) {
         let (pod, found) = prepare_pod(pod, node_name, origin);
-        found
-            .into_iter()
-            .for_each(|problem| report.push(below(&prefix, problem)));
+        found.into_iter().for_each(|problem| report.push(below(&prefix, problem)));
         prepared.push(pod);
     }
     let problems = report.finish();
@@ -63,10 +61,7 @@ pub fn prepare(bytes: &[u8], node_name: &str, origin: &Origin) -> Result<Prepare
         problems.sort_by_key(|problem| (problem.line.is_none(), problem.line));
         return Err(problems);
     }
-    Ok(Prepared {
-        pods: prepared,
-        warnings,
-    })
+    Ok(Prepared { pods: prepared, warnings })
 }
 
 fn prepare_pod(pod: Pod, node_name: &str, origin: &Origin) -> (Pod, Vec<Problem>) {
@@ -93,8 +88,5 @@ fn below(prefix: &str, problem: Problem) -> Problem {
     if prefix.is_empty() || problem.field.is_empty() {
         return problem;
     }
-    Problem {
-        field: format!("{prefix}.{}", problem.field),
-        ..problem
-    }
+    Problem { field: format!("{prefix}.{}", problem.field), ..problem }
 }

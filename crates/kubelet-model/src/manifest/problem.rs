@@ -27,12 +27,7 @@ pub struct Problem {
 
 impl Problem {
     pub(super) fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            line: None,
-            column: None,
-            field: field.into(),
-            message: shorten(message.into()),
-        }
+        Self { line: None, column: None, field: field.into(), message: shorten(message.into()) }
     }
 
     pub(super) fn at(mut self, position: Option<(u32, u32)>) -> Self {

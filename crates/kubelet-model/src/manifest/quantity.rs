@@ -20,9 +20,8 @@ impl Quantity {
             b'+' => (false, &text[1..]),
             _ => (false, text),
         };
-        let end = unsigned
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(unsigned.len());
+        let end =
+            unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
         let (number, suffix) = unsigned.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
@@ -87,11 +86,7 @@ fn scale_of(suffix: &str) -> Option<Scale> {
             }
             // Anything this far out is capped or rounded up to one nano-unit.
             let value: i32 = digits.parse().unwrap_or(10_000).min(10_000);
-            Scale::Ten(if exponent.starts_with('-') {
-                -value
-            } else {
-                value
-            })
+            Scale::Ten(if exponent.starts_with('-') { -value } else { value })
         }
     })
 }
@@ -109,10 +104,7 @@ fn scaled(whole: &str, fraction: &str, scale: Scale) -> i128 {
     let mut rounds_up = false;
     for (at, digit) in (0_i32..).zip(whole.bytes().chain(fraction.bytes())) {
         let digit = i128::from(digit - b'0');
-        let power = places
-            .saturating_sub(1)
-            .saturating_sub(at)
-            .saturating_add(shift);
+        let power = places.saturating_sub(1).saturating_sub(at).saturating_add(shift);
         if digit == 0 {
             continue;
         }
@@ -151,25 +143,12 @@ mod tests {
         assert_eq!(milli("15e-1"), Some(1_500));
         assert_eq!(milli("1n"), Some(1));
         assert_eq!(milli("-1"), Some(-1_000));
-        assert_eq!(
-            Quantity::parse("1.5Gi").map(Quantity::units),
-            Some(1_610_612_736)
-        );
-        assert_eq!(
-            Quantity::parse("9999999999E").map(Quantity::units),
-            Some(i64::MAX)
-        );
-        assert_eq!(
-            Quantity::parse("1e999999999999").map(Quantity::units),
-            Some(i64::MAX)
-        );
-        assert_eq!(
-            Quantity::parse("1e-999999999999").map(Quantity::units),
-            Some(1)
-        );
-        for text in [
-            "", "m", ".", "1.2.3", "1 Gi", "1gi", "--1", "1e", "1e+", "abc", "1Kim", "١",
-        ] {
+        assert_eq!(Quantity::parse("1.5Gi").map(Quantity::units), Some(1_610_612_736));
+        assert_eq!(Quantity::parse("9999999999E").map(Quantity::units), Some(i64::MAX));
+        assert_eq!(Quantity::parse("1e999999999999").map(Quantity::units), Some(i64::MAX));
+        assert_eq!(Quantity::parse("1e-999999999999").map(Quantity::units), Some(1));
+        for text in ["", "m", ".", "1.2.3", "1 Gi", "1gi", "--1", "1e", "1e+", "abc", "1Kim", "١"]
+        {
             assert_eq!(milli(text), None, "{text:?}");
         }
     }

@@ -15,19 +15,11 @@ pub fn static_references(pod: &Pod) -> Vec<Problem> {
 }
 
 fn check(spec: &PodSpec, field: &Field, report: &mut Report) {
-    if spec
-        .service_account_name
-        .as_deref()
-        .is_some_and(|name| !name.is_empty())
-    {
+    if spec.service_account_name.as_deref().is_some_and(|name| !name.is_empty()) {
         refuse("serviceaccounts", &field.key("serviceAccountName"), report);
     }
     for (index, _) in spec.image_pull_secrets.iter().flatten().enumerate() {
-        refuse(
-            "secrets",
-            &field.key("imagePullSecrets").index(index),
-            report,
-        );
+        refuse("secrets", &field.key("imagePullSecrets").index(index), report);
     }
     if spec.resource_claims.iter().flatten().next().is_some() {
         refuse("resourceclaims", &field.key("resourceClaims"), report);
@@ -80,37 +72,17 @@ fn check_env(
 
 fn check_volume(volume: &Volume, field: &Field, report: &mut Report) {
     let refused = [
-        (
-            "configMap",
-            volume.config_map.is_some(),
-            "configmaps (via configmap volumes)",
-        ),
-        (
-            "secret",
-            volume.secret.is_some(),
-            "secrets (via secret volumes)",
-        ),
+        ("configMap", volume.config_map.is_some(), "configmaps (via configmap volumes)"),
+        ("secret", volume.secret.is_some(), "secrets (via secret volumes)"),
         ("csi", volume.csi.is_some(), "csidrivers (via CSI volumes)"),
-        (
-            "glusterfs",
-            volume.glusterfs.is_some(),
-            "endpoints (via glusterFS volumes)",
-        ),
+        ("glusterfs", volume.glusterfs.is_some(), "endpoints (via glusterFS volumes)"),
         (
             "persistentVolumeClaim",
             volume.persistent_volume_claim.is_some(),
             "persistentvolumeclaims",
         ),
-        (
-            "ephemeral",
-            volume.ephemeral.is_some(),
-            "persistentvolumeclaims (via ephemeral volumes)",
-        ),
-        (
-            "azureFile",
-            volume.azure_file.is_some(),
-            "secrets (via azureFile volumes)",
-        ),
+        ("ephemeral", volume.ephemeral.is_some(), "persistentvolumeclaims (via ephemeral volumes)"),
+        ("azureFile", volume.azure_file.is_some(), "secrets (via azureFile volumes)"),
     ];
     for (key, _, resource) in refused.into_iter().filter(|(_, set, _)| *set) {
         refuse(resource, &field.key(key), report);
@@ -122,15 +94,9 @@ fn check_volume(volume: &Volume, field: &Field, report: &mut Report) {
     for (index, source) in projected.sources.iter().flatten().enumerate() {
         let field = field.key("projected").key("sources").index(index);
         let refused = [
-            (
-                source.config_map.is_some(),
-                "configmaps (via projected volumes)",
-            ),
+            (source.config_map.is_some(), "configmaps (via projected volumes)"),
             (source.secret.is_some(), "secrets (via projected volumes)"),
-            (
-                source.service_account_token.is_some(),
-                "serviceaccounts (via projected volumes)",
-            ),
+            (source.service_account_token.is_some(), "serviceaccounts (via projected volumes)"),
             (source.cluster_trust_bundle.is_some(), "clustertrustbundles"),
             (source.pod_certificate.is_some(), "podcertificates"),
         ];
@@ -146,46 +112,13 @@ fn check_volume(volume: &Volume, field: &Field, report: &mut Report) {
 /// Drivers that read their credentials from a Secret.
 fn check_secret_refs(volume: &Volume, field: &Field, report: &mut Report) {
     let references = [
-        (
-            "cephfs",
-            volume
-                .cephfs
-                .as_ref()
-                .is_some_and(|v| v.secret_ref.is_some()),
-        ),
-        (
-            "cinder",
-            volume
-                .cinder
-                .as_ref()
-                .is_some_and(|v| v.secret_ref.is_some()),
-        ),
-        (
-            "flexVolume",
-            volume
-                .flex_volume
-                .as_ref()
-                .is_some_and(|v| v.secret_ref.is_some()),
-        ),
-        (
-            "iscsi",
-            volume
-                .iscsi
-                .as_ref()
-                .is_some_and(|v| v.secret_ref.is_some()),
-        ),
-        (
-            "rbd",
-            volume.rbd.as_ref().is_some_and(|v| v.secret_ref.is_some()),
-        ),
+        ("cephfs", volume.cephfs.as_ref().is_some_and(|v| v.secret_ref.is_some())),
+        ("cinder", volume.cinder.as_ref().is_some_and(|v| v.secret_ref.is_some())),
+        ("flexVolume", volume.flex_volume.as_ref().is_some_and(|v| v.secret_ref.is_some())),
+        ("iscsi", volume.iscsi.as_ref().is_some_and(|v| v.secret_ref.is_some())),
+        ("rbd", volume.rbd.as_ref().is_some_and(|v| v.secret_ref.is_some())),
         ("scaleIO", volume.scale_io.is_some()),
-        (
-            "storageos",
-            volume
-                .storageos
-                .as_ref()
-                .is_some_and(|v| v.secret_ref.is_some()),
-        ),
+        ("storageos", volume.storageos.as_ref().is_some_and(|v| v.secret_ref.is_some())),
     ];
     for (key, _) in references.into_iter().filter(|(_, set)| *set) {
         refuse("secrets", &field.key(key).key("secretRef"), report);

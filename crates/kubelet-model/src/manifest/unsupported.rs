@@ -71,14 +71,8 @@ const SUPPORTED: &[&str] = &[
 
 /// Fields that mean nothing at this one value.
 const SUPPORTED_AT: &[(&str, Scalar)] = &[
-    (
-        "spec.containers.*.terminationMessagePath",
-        Scalar::Text("/dev/termination-log"),
-    ),
-    (
-        "spec.containers.*.terminationMessagePolicy",
-        Scalar::Text("File"),
-    ),
+    ("spec.containers.*.terminationMessagePath", Scalar::Text("/dev/termination-log")),
+    ("spec.containers.*.terminationMessagePolicy", Scalar::Text("File")),
     ("spec.hostUsers", Scalar::Bool(true)),
     ("spec.os.name", Scalar::Text("linux")),
     ("spec.setHostnameAsFQDN", Scalar::Bool(false)),
@@ -104,21 +98,9 @@ pub fn unsupported(pod: &Pod) -> Vec<Problem> {
     // A Pod holds only strings, numbers, lists and maps with string keys.
     let value = serde_json::to_value(pod).expect("a decoded pod can be written as JSON");
     walk(&value, &mut Vec::new(), &Field::root(), &mut report);
-    if pod
-        .metadata
-        .annotations
-        .iter()
-        .flatten()
-        .any(|(key, _)| key == CONFIG_MIRROR)
-    {
-        let field = Field::root()
-            .key("metadata")
-            .key("annotations")
-            .key(CONFIG_MIRROR);
-        report.add(
-            &field,
-            "marks a mirror pod, which only an API server holds; remove it",
-        );
+    if pod.metadata.annotations.iter().flatten().any(|(key, _)| key == CONFIG_MIRROR) {
+        let field = Field::root().key("metadata").key("annotations").key(CONFIG_MIRROR);
+        report.add(&field, "marks a mirror pod, which only an API server holds; remove it");
     }
     report.finish()
 }
@@ -173,10 +155,7 @@ fn matches_path(known: &str, path: &[&str]) -> bool {
 }
 
 fn leads_somewhere(path: &[&str]) -> bool {
-    let all = SUPPORTED
-        .iter()
-        .copied()
-        .chain(SUPPORTED_AT.iter().map(|(known, _)| *known));
+    let all = SUPPORTED.iter().copied().chain(SUPPORTED_AT.iter().map(|(known, _)| *known));
     let leads = |known: &str| {
         let mut steps = known.split('.');
         path.iter().all(|step| steps.next() == Some(step)) && steps.next().is_some()

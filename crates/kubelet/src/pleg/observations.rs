@@ -181,7 +181,8 @@ impl Observations {
 impl Table {
     fn publish(&mut self, pod: ObservedPod) -> bool {
         let uid = pod.uid.clone();
-        let entry = self.pods.entry(uid.clone()).or_insert_with(|| Entry::absent(&uid, Mono::default()));
+        let entry =
+            self.pods.entry(uid.clone()).or_insert_with(|| Entry::absent(&uid, Mono::default()));
         let old = Arc::clone(&entry.seen.borrow());
         if old.began.max(entry.confirmed) > pod.began {
             return false;
@@ -199,9 +200,8 @@ impl Table {
     }
 
     fn forget_unfollowed(&mut self) {
-        self.pods.retain(|_, entry| {
-            entry.seen.receiver_count() > 0 || !entry.seen.borrow().is_gone()
-        });
+        self.pods
+            .retain(|_, entry| entry.seen.receiver_count() > 0 || !entry.seen.borrow().is_gone());
     }
 }
 

@@ -85,7 +85,11 @@ pub(super) fn container(
     let annotated = |key: &str| listed.annotations.get(key);
     let spec_image = listed.image.as_ref();
     let image = spec_image.map(|i| {
-        if i.user_specified_image.is_empty() { i.image.clone() } else { i.user_specified_image.clone() }
+        if i.user_specified_image.is_empty() {
+            i.image.clone()
+        } else {
+            i.user_specified_image.clone()
+        }
     });
     let status_image = status.and_then(|s| s.image.as_ref()).map(|i| i.image.clone());
     Some(ObservedContainer {

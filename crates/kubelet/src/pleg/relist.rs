@@ -117,7 +117,11 @@ impl Relister {
     fn list(&mut self) {
         let runtime = Arc::clone(&self.ports.runtime);
         let work = async move {
-            futures_util::future::try_join(runtime.list_pod_sandbox(None), runtime.list_containers(None)).await
+            futures_util::future::try_join(
+                runtime.list_pod_sandbox(None),
+                runtime.list_containers(None),
+            )
+            .await
         };
         self.metrics.relists.inc();
         self.listing = Some((self.ports.clock.mono(), Box::pin(work)));
@@ -152,7 +156,8 @@ impl Relister {
 
     fn compare(&mut self, began: Mono, sandboxes: &[v1::PodSandbox], containers: &[v1::Container]) {
         let pods = parse::by_pod(sandboxes, containers);
-        let (mut present, mut unchanged, mut changed) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+        let (mut present, mut unchanged, mut changed) =
+            (BTreeMap::new(), BTreeSet::new(), Vec::new());
         for (uid, listed) in pods {
             let same = self.all.get(&uid).is_some_and(|seen| diff::unchanged(&listed, &seen));
             if same {
@@ -168,7 +173,8 @@ impl Relister {
                 self.inspect(uid, Duration::ZERO);
             }
         }
-        let running = containers.iter().filter(|c| c.state() == v1::ContainerState::ContainerRunning);
+        let running =
+            containers.iter().filter(|c| c.state() == v1::ContainerState::ContainerRunning);
         self.metrics.running_containers.set(running.count() as i64);
         let ready = sandboxes.iter().filter(|s| parse::is_ready(s));
         self.metrics.running_pods.set(ready.count() as i64);
@@ -294,7 +300,8 @@ impl Relister {
     fn ask_health(&mut self) {
         let runtime = Arc::clone(&self.ports.runtime);
         self.health = Some(Box::pin(async move {
-            let (version, status) = futures_util::future::try_join(runtime.version(), runtime.status()).await?;
+            let (version, status) =
+                futures_util::future::try_join(runtime.version(), runtime.status()).await?;
             Ok((version.runtime_name, status))
         }));
     }
@@ -330,7 +337,9 @@ fn condition(status: &v1::StatusResponse, name: &str) -> Option<String> {
     let conditions = status.status.as_ref().map_or(&[][..], |s| &s.conditions);
     match conditions.iter().find(|c| c.r#type == name) {
         Some(condition) if condition.status => None,
-        Some(condition) => Some(format!("{name} is false: {} {}", condition.reason, condition.message)),
+        Some(condition) => {
+            Some(format!("{name} is false: {} {}", condition.reason, condition.message))
+        }
         None => Some(format!("the runtime reports no {name} condition")),
     }
 }

@@ -64,7 +64,8 @@ impl Dispatcher {
         let listed = self.shared.observations.listed().is_some();
         let existing = listed.then(|| self.shared.observations.existing());
         loop {
-            let facts = self.workers.iter().map(|(uid, r)| (uid.clone(), r.facts.clone())).collect();
+            let facts =
+                self.workers.iter().map(|(uid, r)| (uid.clone(), r.facts.clone())).collect();
             let commands = lifecycle::plan(&desired, &facts, existing.as_deref());
             if commands.is_empty() {
                 break;
@@ -85,7 +86,9 @@ impl Dispatcher {
                 }
             }
             Command::Update(uid) => {
-                if let (Some(pod), Some(record)) = (desired.pods.get(&uid), self.workers.get_mut(&uid)) {
+                if let (Some(pod), Some(record)) =
+                    (desired.pods.get(&uid), self.workers.get_mut(&uid))
+                {
                     record.facts.pod = Some(pod.clone());
                     record.orders.send_modify(|order| order.pod = Some(pod.clone()));
                 }

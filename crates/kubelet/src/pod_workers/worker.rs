@@ -117,9 +117,11 @@ impl Worker {
 
     /// `Some` if the plan must wait: for the runtime, its network, or a retry time.
     fn blocked_until(&self, order: &Order, decision: &Decision) -> Option<Option<Mono>> {
-        let host_network = order.pod.as_ref().is_some_and(|pod| pod.spec().host_network == Some(true));
+        let host_network =
+            order.pod.as_ref().is_some_and(|pod| pod.spec().host_network == Some(true));
         let mut actions = decision.steps.iter().flatten();
-        let needs_network = !host_network && actions.any(|a| matches!(a, Action::CreateSandbox { .. }));
+        let needs_network =
+            !host_network && actions.any(|a| matches!(a, Action::CreateSandbox { .. }));
         let unusable = self.shared.runtime.with(|state| {
             state.problem.is_some() || (needs_network && state.network_problem.is_some())
         });
@@ -135,10 +137,9 @@ impl Worker {
             (Intent::Run, Some(pod)) => self.decide_live(pod, seen),
             (Intent::End(termination), _) => self.decide_end(seen, termination),
             // Orders to run always carry a pod; without one there is nothing to keep.
-            (Intent::Run, None) => self.decide_end(
-                seen,
-                Termination { since: self.now(), grace: Grace::FLOOR },
-            ),
+            (Intent::Run, None) => {
+                self.decide_end(seen, Termination { since: self.now(), grace: Grace::FLOOR })
+            }
         }
     }
 
@@ -204,7 +205,8 @@ impl Worker {
     fn status(&self, pod: &DesiredPod, seen: &ObservedPod, decision: &Decision) -> PodStatus {
         let runtime = self.shared.runtime.current();
         let failure = self.memory.sandbox_failure.as_ref().map(|failure| failure.message.as_str());
-        let pod_problem = runtime.problem.as_deref().or(failure).or(runtime.network_problem.as_deref());
+        let pod_problem =
+            runtime.problem.as_deref().or(failure).or(runtime.network_problem.as_deref());
         generate(&Facts {
             pod,
             seen,

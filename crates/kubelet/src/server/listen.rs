@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::http::Request;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
@@ -65,7 +63,7 @@ async fn accept(tasks: Tasks, listener: TcpListener, router: Router) {
         let router = router.clone();
         tasks.spawn(async move {
             let _slot = slot;
-            let service = tower_service(router);
+            let service = TowerToHyperService::new(router);
             let mut http = hyper::server::conn::http1::Builder::new();
             http.timer(TokioTimer::new())
                 .header_read_timeout(HEADER_TIMEOUT)
@@ -75,10 +73,4 @@ async fn accept(tasks: Tasks, listener: TcpListener, router: Router) {
             let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
         });
     }
-}
-
-fn tower_service(
-    router: Router,
-) -> TowerToHyperService<axum::middleware::AddExtension<Router, ()>> {
-    TowerToHyperService::new(axum::ServiceExt::<Request<Body>>::into_service_placeholder(router))
 }

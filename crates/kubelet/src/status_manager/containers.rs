@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
     ContainerStateWaiting, ContainerStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubelet_model::{ContainerName, ContainerState, Exit, ObservedContainer, Waiting, WaitReason};
+use kubelet_model::{ContainerName, ContainerState, Exit, ObservedContainer, WaitReason, Waiting};
 
 use super::generate::{Facts, Stage, truncate};
 
@@ -69,7 +69,8 @@ fn from_instance(
     });
     let restart_count = i32::try_from(newest.restart_count).unwrap_or(i32::MAX);
     // The record of the previous instance outlives the instance itself.
-    let kept = before.filter(|b| b.restart_count == restart_count).and_then(|b| b.last_state.clone());
+    let kept =
+        before.filter(|b| b.restart_count == restart_count).and_then(|b| b.last_state.clone());
     ContainerStatus {
         name: newest.name.to_string(),
         image: newest.image.clone(),
@@ -77,9 +78,13 @@ fn from_instance(
         container_id: Some(container_id(facts, newest)),
         restart_count,
         state: Some(match &newest.state {
-            ContainerState::Created => ApiState { waiting: Some(ContainerStateWaiting::default()), ..ApiState::default() },
+            ContainerState::Created => {
+                ApiState { waiting: Some(ContainerStateWaiting::default()), ..ApiState::default() }
+            }
             ContainerState::Running { started_at } => ApiState {
-                running: Some(ContainerStateRunning { started_at: Some(Time(truncate(*started_at))) }),
+                running: Some(ContainerStateRunning {
+                    started_at: Some(Time(truncate(*started_at))),
+                }),
                 ..ApiState::default()
             },
             ContainerState::Exited(exit) => terminated(facts, newest, exit),
@@ -96,7 +101,10 @@ fn without_instance(
     container: &Container,
     before: Option<&ContainerStatus>,
 ) -> ContainerStatus {
-    let creating = Waiting { reason: WaitReason::ContainerCreating, message: facts.pod_problem.unwrap_or_default().to_owned() };
+    let creating = Waiting {
+        reason: WaitReason::ContainerCreating,
+        message: facts.pod_problem.unwrap_or_default().to_owned(),
+    };
     let mut status = ContainerStatus {
         name: container.name.clone(),
         image: container.image.clone().unwrap_or_default(),

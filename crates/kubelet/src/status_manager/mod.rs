@@ -43,7 +43,10 @@ impl Statuses {
             let phase = status.phase.as_deref().unwrap_or_default();
             tracing::info!(pod = %pod.full_name(), uid = %uid, phase, "pod phase changed");
         }
-        all.insert(uid.clone(), PodView { uid, pod: Arc::clone(pod.pod()), status: Arc::new(status) });
+        all.insert(
+            uid.clone(),
+            PodView { uid, pod: Arc::clone(pod.pod()), status: Arc::new(status) },
+        );
     }
 
     /// The last status of a pod.

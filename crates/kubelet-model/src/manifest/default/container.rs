@@ -17,10 +17,7 @@ macro_rules! default_common {
         let container = $container;
         let policy = pull_policy(container.image.as_deref().unwrap_or_default());
         text(&mut container.image_pull_policy, policy);
-        text(
-            &mut container.termination_message_path,
-            "/dev/termination-log",
-        );
+        text(&mut container.termination_message_path, "/dev/termination-log");
         text(&mut container.termination_message_policy, "File");
         container.ports.iter_mut().flatten().for_each(default_port);
         container.env.iter_mut().flatten().for_each(default_env);
@@ -89,9 +86,7 @@ pub(super) fn default_requests(resources: &mut Option<ResourceRequirements>) {
     };
     let requests = resources.requests.get_or_insert_default();
     for (name, limit) in limits {
-        requests
-            .entry(name.clone())
-            .or_insert_with(|| limit.clone());
+        requests.entry(name.clone()).or_insert_with(|| limit.clone());
     }
 }
 
@@ -104,11 +99,7 @@ pub(super) fn default_pod_requests(spec: &mut PodSpec) {
         return;
     }
     let sums = container_requests(&spec.containers);
-    let requests = spec
-        .resources
-        .get_or_insert_default()
-        .requests
-        .get_or_insert_default();
+    let requests = spec.resources.get_or_insert_default().requests.get_or_insert_default();
     for (name, sum) in sums {
         if matches!(name.as_str(), "cpu" | "memory") {
             requests.entry(name).or_insert(sum);
@@ -123,9 +114,7 @@ pub(super) fn default_pod_requests(spec: &mut PodSpec) {
 
 fn container_requests(containers: &[Container]) -> BTreeMap<String, Quantity> {
     let mut sums: BTreeMap<String, i64> = BTreeMap::new();
-    let resources = containers
-        .iter()
-        .filter_map(|container| container.resources.as_ref());
+    let resources = containers.iter().filter_map(|container| container.resources.as_ref());
     for (name, request) in resources.filter_map(|r| r.requests.as_ref()).flatten() {
         let milli = quantity::Quantity::parse(&request.0).map_or(0, quantity::Quantity::milli);
         let sum = sums.entry(name.clone()).or_default();
@@ -135,7 +124,5 @@ fn container_requests(containers: &[Container]) -> BTreeMap<String, Quantity> {
         0 => format!("{}", milli / 1_000),
         _ => format!("{milli}m"),
     };
-    sums.into_iter()
-        .map(|(name, milli)| (name, Quantity(text(milli))))
-        .collect()
+    sums.into_iter().map(|(name, milli)| (name, Quantity(text(milli)))).collect()
 }

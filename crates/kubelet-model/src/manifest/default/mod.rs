@@ -13,10 +13,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 pub fn default_pod(pod: &mut Pod) {
     let spec = pod.spec.get_or_insert_default();
     default_spec(spec);
-    spec.volumes
-        .iter_mut()
-        .flatten()
-        .for_each(volume::default_volume);
+    spec.volumes.iter_mut().flatten().for_each(volume::default_volume);
     for container in all_containers(spec) {
         container::default_container(container);
     }
@@ -34,9 +31,7 @@ pub fn default_pod(pod: &mut Pod) {
 
 /// Regular and init containers.
 fn all_containers(spec: &mut PodSpec) -> impl Iterator<Item = &mut Container> {
-    spec.containers
-        .iter_mut()
-        .chain(spec.init_containers.iter_mut().flatten())
+    spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten())
 }
 
 fn default_spec(spec: &mut PodSpec) {
@@ -47,12 +42,7 @@ fn default_spec(spec: &mut PodSpec) {
     spec.termination_grace_period_seconds.get_or_insert(30);
     spec.enable_service_links.get_or_insert(true);
     // The old name of the same field.
-    if spec
-        .service_account_name
-        .as_deref()
-        .unwrap_or_default()
-        .is_empty()
-    {
+    if spec.service_account_name.as_deref().unwrap_or_default().is_empty() {
         spec.service_account_name = spec.service_account.clone();
     }
 }
@@ -74,9 +64,7 @@ fn number(value: &mut Option<i32>, default: i32) {
 /// Pull policy of an image: a moving tag is always asked for.
 fn pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or(image);
-    let (name, digest) = name
-        .split_once('@')
-        .map_or((name, None), |(n, d)| (n, Some(d)));
+    let (name, digest) = name.split_once('@').map_or((name, None), |(n, d)| (n, Some(d)));
     let tag = name.split_once(':').map(|(_, tag)| tag);
     let latest = match (tag, digest) {
         (Some(tag), _) => tag == "latest",

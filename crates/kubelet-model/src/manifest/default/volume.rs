@@ -27,21 +27,14 @@ pub(super) fn default_volume(volume: &mut Volume) {
     }
     if let Some(downward) = &mut volume.downward_api {
         downward.default_mode.get_or_insert(FILE_MODE);
-        downward
-            .items
-            .iter_mut()
-            .flatten()
-            .for_each(default_downward);
+        downward.items.iter_mut().flatten().for_each(default_downward);
     }
     default_projected(volume);
     default_network(volume);
     if let Some(ephemeral) = &mut volume.ephemeral
         && let Some(template) = &mut ephemeral.volume_claim_template
     {
-        template
-            .spec
-            .volume_mode
-            .get_or_insert_with(|| "Filesystem".to_owned());
+        template.spec.volume_mode.get_or_insert_with(|| "Filesystem".to_owned());
     }
 }
 
@@ -52,11 +45,7 @@ fn default_projected(volume: &mut Volume) {
     projected.default_mode.get_or_insert(FILE_MODE);
     for source in projected.sources.iter_mut().flatten() {
         if let Some(downward) = &mut source.downward_api {
-            downward
-                .items
-                .iter_mut()
-                .flatten()
-                .for_each(default_downward);
+            downward.items.iter_mut().flatten().for_each(default_downward);
         }
         if let Some(token) = &mut source.service_account_token {
             token.expiration_seconds.get_or_insert(3_600);
@@ -80,8 +69,7 @@ fn default_network(volume: &mut Volume) {
         text(&mut rbd.keyring, "/etc/ceph/keyring");
     }
     if let Some(disk) = &mut volume.azure_disk {
-        disk.caching_mode
-            .get_or_insert_with(|| "ReadWrite".to_owned());
+        disk.caching_mode.get_or_insert_with(|| "ReadWrite".to_owned());
         disk.kind.get_or_insert_with(|| "Shared".to_owned());
         disk.fs_type.get_or_insert_with(|| "ext4".to_owned());
         disk.read_only.get_or_insert(false);

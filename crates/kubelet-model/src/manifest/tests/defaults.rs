@@ -10,11 +10,7 @@ fn check(text: &str, expected: expect_test::Expect) {
     default_pod(&mut pod);
     let once = serde_json::to_string_pretty(&pod.spec).unwrap();
     default_pod(&mut pod);
-    assert_eq!(
-        once,
-        serde_json::to_string_pretty(&pod.spec).unwrap(),
-        "defaulting is idempotent"
-    );
+    assert_eq!(once, serde_json::to_string_pretty(&pod.spec).unwrap(), "defaulting is idempotent");
     expected.assert_eq(&once);
 }
 

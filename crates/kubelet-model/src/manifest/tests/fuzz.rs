@@ -140,9 +140,6 @@ fn nested() -> impl Strategy<Value = serde_json::Value> {
 fn the_rich_manifest_is_only_unsupported() {
     let problems = prepare(RICH.as_bytes(), "node", &file("/m/a.yaml")).unwrap_err();
     for problem in problems {
-        assert!(
-            problem.message.starts_with("not supported by this release"),
-            "{problem}"
-        );
+        assert!(problem.message.starts_with("not supported by this release"), "{problem}");
     }
 }

@@ -31,10 +31,7 @@ fn a_static_pod_belongs_to_its_node() {
 #[test]
 fn a_pod_from_a_url_gets_no_toleration() {
     let origin = Origin::Url("http://x/pods".into());
-    let pod = prepare(GOOD.as_bytes(), "n", &origin)
-        .unwrap()
-        .pods
-        .remove(0);
+    let pod = prepare(GOOD.as_bytes(), "n", &origin).unwrap().pods.remove(0);
     assert_eq!(pod.spec.unwrap().tolerations, None);
 }
 

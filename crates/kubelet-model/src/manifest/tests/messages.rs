@@ -26,10 +26,7 @@ fn accepts_yaml_json_and_lists() {
         expect!["pod default/a-node-1"],
     );
     check("apiVersion: v1\nkind: PodList\nitems: []\n", expect![[""]]);
-    check(
-        &format!("\u{feff}# comment\n---\n{GOOD}..."),
-        expect!["pod default/web-node-1"],
-    );
+    check(&format!("\u{feff}# comment\n---\n{GOOD}..."), expect!["pod default/web-node-1"]);
     // As `kubectl run --dry-run=client -o yaml` writes it.
     check(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  creationTimestamp: null\n  labels:\n    run: web\n  name: web\nspec:\n  containers:\n  - image: nginx\n    name: web\n    resources: {}\n  dnsPolicy: ClusterFirst\n  restartPolicy: Always\nstatus: {}\n",
@@ -39,14 +36,8 @@ fn accepts_yaml_json_and_lists() {
 
 #[test]
 fn refuses_what_is_not_a_pod() {
-    check(
-        "",
-        expect!["the manifest is empty; write a v1 Pod, or remove the file"],
-    );
-    check(
-        "# nothing\n---\n",
-        expect!["the manifest is empty; write a v1 Pod, or remove the file"],
-    );
+    check("", expect!["the manifest is empty; write a v1 Pod, or remove the file"]);
+    check("# nothing\n---\n", expect!["the manifest is empty; write a v1 Pod, or remove the file"]);
     check(
         "hello",
         expect!["line 1, column 1: not an object; a v1 Pod starts with apiVersion and kind"],
@@ -63,10 +54,7 @@ fn refuses_what_is_not_a_pod() {
         "apiVersion: v2\nkind: Pod\n",
         expect![[r#"line 1, column 13: apiVersion: "v2" is not run here; only v1 is"#]],
     );
-    check(
-        "apiVersion: 1\nkind: Pod\n",
-        expect!["line 1, column 13: apiVersion: must be a string"],
-    );
+    check("apiVersion: 1\nkind: Pod\n", expect!["line 1, column 13: apiVersion: must be a string"]);
     check(
         "apiVersion: v1\nkind: Service\n",
         expect![[r#"line 2, column 7: kind: "Service" is not run here; only Pod and PodList are"#]],
@@ -81,10 +69,7 @@ fn refuses_what_is_not_a_pod() {
             "line 4, column 3: items[0].apiVersion: missing; a Pod has apiVersion: v1 and kind: Pod"
         ],
     );
-    check(
-        &format!("{GOOD}---\n"),
-        expect!["pod default/web-node-1"],
-    );
+    check(&format!("{GOOD}---\n"), expect!["pod default/web-node-1"]);
     check(
         &format!("{GOOD}---\n{GOOD}"),
         expect![
@@ -180,10 +165,7 @@ fn takes_numbers_for_quantities() {
         with_container("resources:\n  limits: {cpu: 2, memory: 64000000}\n  requests: {cpu: 0.5}");
     check(&text, expect!["pod default/web-node-1"]);
     let decoded = decode(text.as_bytes()).unwrap();
-    let resources = decoded.pods[0].spec.as_ref().unwrap().containers[0]
-        .resources
-        .clone()
-        .unwrap();
+    let resources = decoded.pods[0].spec.as_ref().unwrap().containers[0].resources.clone().unwrap();
     assert_eq!(resources.limits.unwrap()["cpu"].0, "2");
     assert_eq!(resources.requests.unwrap()["cpu"].0, "0.5");
 }
@@ -203,10 +185,7 @@ fn reads_yaml_1_1_scalars_as_upstream() {
 #[test]
 fn survives_bombs() {
     // Half of what the smallest thread of the agent has.
-    let thread = std::thread::Builder::new()
-        .stack_size(1 << 20)
-        .spawn(bombs)
-        .unwrap();
+    let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(bombs).unwrap();
     thread.join().unwrap();
 }
 
@@ -221,9 +200,7 @@ fn bombs() {
         .assert_eq(&summary("[".repeat(100_000).as_bytes()));
     expect!["line 1, column 636: not valid JSON: recursion limit exceeded"]
         .assert_eq(&summary("{\"a\":".repeat(100_000).as_bytes()));
-    let deep: String = (0..300)
-        .map(|depth| format!("{}a:\n", " ".repeat(depth)))
-        .collect();
+    let deep: String = (0..300).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
     expect!["line 25, column 25: nested more than 24 levels deep"]
         .assert_eq(&summary(deep.as_bytes()));
     expect!["line 1, column 49: nested more than 24 levels deep"]

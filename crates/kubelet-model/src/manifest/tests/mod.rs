@@ -26,11 +26,7 @@ fn file(path: &str) -> Origin {
 }
 
 fn prepare_text(text: &str) -> Result<Prepared, Vec<Problem>> {
-    prepare(
-        text.as_bytes(),
-        "node-1",
-        &file("/etc/kubernetes/manifests/web.yaml"),
-    )
+    prepare(text.as_bytes(), "node-1", &file("/etc/kubernetes/manifests/web.yaml"))
 }
 
 /// Pods' full names, or problems, then warnings; one per line.
@@ -45,10 +41,7 @@ fn summary(bytes: &[u8]) -> String {
                     meta.name.as_deref().unwrap()
                 )
             };
-            let warnings = prepared
-                .warnings
-                .iter()
-                .map(|warning| format!("warning: {warning}"));
+            let warnings = prepared.warnings.iter().map(|warning| format!("warning: {warning}"));
             prepared.pods.iter().map(name).chain(warnings).collect()
         }
         Err(problems) => problems.iter().map(Problem::to_string).collect(),

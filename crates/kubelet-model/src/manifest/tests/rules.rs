@@ -22,10 +22,7 @@ fn good_pod_has_no_problem() {
 #[test]
 fn metadata() {
     check(
-        &GOOD.replace(
-            "name: web",
-            "name: Web_1\n  namespace: a.b\n  uid: ../../etc",
-        ),
+        &GOOD.replace("name: web", "name: Web_1\n  namespace: a.b\n  uid: ../../etc"),
         expect![[r#"
         metadata.name: must be at most 253 lower-case letters, digits, '-' and '.', and each part between dots must start and end with a letter or digit
         metadata.namespace: must be at most 63 lower-case letters, digits and '-', and start and end with a letter or digit

@@ -63,10 +63,7 @@ macro_rules! view {
 
 pub(super) fn check(spec: &PodSpec, field: &Field, report: &mut Report) {
     if spec.containers.is_empty() {
-        report.add(
-            &field.key("containers"),
-            "a pod needs at least one container",
-        );
+        report.add(&field.key("containers"), "a pod needs at least one container");
     }
     let mut seen = BTreeSet::new();
     for (index, container) in spec.containers.iter().enumerate() {
@@ -126,12 +123,7 @@ fn check_common<'p>(
         report,
     );
     check_restarts(container, field, report);
-    handlers::check(
-        container,
-        spec.termination_grace_period_seconds,
-        field,
-        report,
-    );
+    handlers::check(container, spec.termination_grace_period_seconds, field, report);
 }
 
 fn check_image(image: &Option<String>, field: &Field, report: &mut Report) {
@@ -161,20 +153,10 @@ fn check_restarts(container: &View<'_>, field: &Field, report: &mut Report) {
     for (index, rule) in container.restart_policy_rules.iter().flatten().enumerate() {
         let field = rules.index(index);
         let allowed = ["Restart", "RestartAllContainers"];
-        one_of(
-            &Some(rule.action.clone()),
-            &allowed,
-            &field.key("action"),
-            report,
-        );
+        one_of(&Some(rule.action.clone()), &allowed, &field.key("action"), report);
         if let Some(codes) = &rule.exit_codes {
             let operator = Some(codes.operator.clone());
-            one_of(
-                &operator,
-                &["In", "NotIn"],
-                &field.key("exitCodes").key("operator"),
-                report,
-            );
+            one_of(&operator, &["In", "NotIn"], &field.key("exitCodes").key("operator"), report);
         }
     }
     let mut seen = BTreeSet::new();
@@ -182,12 +164,7 @@ fn check_restarts(container: &View<'_>, field: &Field, report: &mut Report) {
         let field = field.key("resizePolicy").index(index);
         let resource = &policy.resource_name;
         let name = Some(resource.clone());
-        one_of(
-            &name,
-            &["cpu", "memory"],
-            &field.key("resourceName"),
-            report,
-        );
+        one_of(&name, &["cpu", "memory"], &field.key("resourceName"), report);
         unique(&mut seen, resource, &field.key("resourceName"), report);
         let restart = Some(policy.restart_policy.clone());
         let allowed = ["NotRequired", "RestartContainer"];
@@ -206,10 +183,7 @@ fn check_init(container: &Container, field: &Field, report: &mut Report) {
         ("startupProbe", container.startup_probe.is_some()),
     ];
     for (key, _) in set.into_iter().filter(|(_, set)| *set) {
-        report.add(
-            &field.key(key),
-            "an init container has one only with restartPolicy Always",
-        );
+        report.add(&field.key(key), "an init container has one only with restartPolicy Always");
     }
 }
 
@@ -231,17 +205,8 @@ fn check_ephemeral(
         ("readinessProbe", container.readiness_probe.is_some()),
         ("startupProbe", container.startup_probe.is_some()),
         ("ports", container.ports.iter().flatten().next().is_some()),
-        (
-            "resources",
-            container
-                .resources
-                .as_ref()
-                .is_some_and(|r| *r != Default::default()),
-        ),
-        (
-            "resizePolicy",
-            container.resize_policy.iter().flatten().next().is_some(),
-        ),
+        ("resources", container.resources.as_ref().is_some_and(|r| *r != Default::default())),
+        ("resizePolicy", container.resize_policy.iter().flatten().next().is_some()),
         ("restartPolicy", container.restart_policy.is_some()),
     ];
     for (key, _) in forbidden.into_iter().filter(|(_, set)| *set) {
@@ -249,10 +214,7 @@ fn check_ephemeral(
     }
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
         let field = field.key("volumeMounts").index(index);
-        for (key, value) in [
-            ("subPath", &mount.sub_path),
-            ("subPathExpr", &mount.sub_path_expr),
-        ] {
+        for (key, value) in [("subPath", &mount.sub_path), ("subPathExpr", &mount.sub_path_expr)] {
             if given(value).is_some() {
                 report.add(&field.key(key), "an ephemeral container cannot have one");
             }

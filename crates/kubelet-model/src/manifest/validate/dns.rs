@@ -21,24 +21,15 @@ pub(super) fn check(spec: &PodSpec, field: &Field, report: &mut Report) {
     if let Some(dns) = &spec.dns_config {
         check_config(dns, &config, report);
     }
-    let servers = spec
-        .dns_config
-        .as_ref()
-        .and_then(|config| config.nameservers.as_ref());
+    let servers = spec.dns_config.as_ref().and_then(|config| config.nameservers.as_ref());
     if spec.dns_policy.as_deref() == Some("None") && servers.is_none_or(Vec::is_empty) {
-        report.add(
-            &config.key("nameservers"),
-            "needs at least one when dnsPolicy is None",
-        );
+        report.add(&config.key("nameservers"), "needs at least one when dnsPolicy is None");
     }
     for (index, alias) in spec.host_aliases.iter().flatten().enumerate() {
         let field = field.key("hostAliases").index(index);
         check_ip(&alias.ip, &field.key("ip"), report);
         for (index, name) in alias.hostnames.iter().flatten().enumerate() {
-            report.check(
-                &field.key("hostnames").index(index),
-                names::dns_subdomain(name),
-            );
+            report.check(&field.key("hostnames").index(index), names::dns_subdomain(name));
         }
     }
     for (key, value) in [("hostname", &spec.hostname), ("subdomain", &spec.subdomain)] {
@@ -50,16 +41,10 @@ pub(super) fn check(spec: &PodSpec, field: &Field, report: &mut Report) {
         let field = field.key("hostnameOverride");
         report.check(&field, names::dns_subdomain(name));
         if name.len() > 64 {
-            report.add(
-                &field,
-                "must be at most 64 characters, as the kernel stores no more",
-            );
+            report.add(&field, "must be at most 64 characters, as the kernel stores no more");
         }
         if spec.host_network == Some(true) || spec.set_hostname_as_fqdn == Some(true) {
-            report.add(
-                &field,
-                "cannot be set with hostNetwork or setHostnameAsFQDN",
-            );
+            report.add(&field, "cannot be set with hostNetwork or setHostnameAsFQDN");
         }
     }
 }
@@ -84,10 +69,7 @@ fn check_config(config: &PodDNSConfig, field: &Field, report: &mut Report) {
         report.add(&field.key("searches"), message);
     }
     for (index, search) in searches.iter().enumerate() {
-        report.check(
-            &field.key("searches").index(index),
-            names::search_domain(search),
-        );
+        report.check(&field.key("searches").index(index), names::search_domain(search));
     }
     for (index, option) in config.options.iter().flatten().enumerate() {
         if given(&option.name).is_none() {

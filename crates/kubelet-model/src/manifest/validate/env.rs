@@ -31,10 +31,7 @@ pub(super) fn check(container: &View<'_>, field: &Field, report: &mut Report) {
         let config_map = from.config_map_ref.as_ref().map(|source| &source.name);
         let secret = from.secret_ref.as_ref().map(|source| &source.name);
         if config_map.is_some() == secret.is_some() {
-            report.add(
-                &field,
-                "must have exactly one of configMapRef and secretRef",
-            );
+            report.add(&field, "must have exactly one of configMapRef and secretRef");
         }
         for (key, name) in [("configMapRef", config_map), ("secretRef", secret)] {
             if let Some(name) = name {
@@ -78,17 +75,8 @@ fn check_source(source: &EnvVarSource, field: &Field, report: &mut Report) {
         }
     }
     let keys = [
-        (
-            "configMapKeyRef",
-            source
-                .config_map_key_ref
-                .as_ref()
-                .map(|r| (&r.name, &r.key)),
-        ),
-        (
-            "secretKeyRef",
-            source.secret_key_ref.as_ref().map(|r| (&r.name, &r.key)),
-        ),
+        ("configMapKeyRef", source.config_map_key_ref.as_ref().map(|r| (&r.name, &r.key))),
+        ("secretKeyRef", source.secret_key_ref.as_ref().map(|r| (&r.name, &r.key))),
     ];
     for (name, reference) in keys {
         let Some((object, key)) = reference else {
@@ -100,11 +88,7 @@ fn check_source(source: &EnvVarSource, field: &Field, report: &mut Report) {
             report.add(&field.key("key"), "missing");
         }
     }
-    if source
-        .resource_field_ref
-        .as_ref()
-        .is_some_and(|reference| reference.resource.is_empty())
-    {
+    if source.resource_field_ref.as_ref().is_some_and(|reference| reference.resource.is_empty()) {
         report.add(&field.key("resourceFieldRef").key("resource"), "missing");
     }
 }

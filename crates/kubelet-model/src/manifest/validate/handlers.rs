@@ -23,19 +23,14 @@ pub(super) fn check(container: &View<'_>, grace: Option<i64>, field: &Field, rep
     if let Some(probe) = container.readiness_probe
         && probe.termination_grace_period_seconds.is_some()
     {
-        let field = field
-            .key("readinessProbe")
-            .key("terminationGracePeriodSeconds");
+        let field = field.key("readinessProbe").key("terminationGracePeriodSeconds");
         report.add(&field, "a readiness probe cannot have one");
     }
     let Some(lifecycle) = container.lifecycle else {
         return;
     };
     let field = field.key("lifecycle");
-    for (key, hook) in [
-        ("postStart", &lifecycle.post_start),
-        ("preStop", &lifecycle.pre_stop),
-    ] {
+    for (key, hook) in [("postStart", &lifecycle.post_start), ("preStop", &lifecycle.pre_stop)] {
         if let Some(hook) = hook {
             check_hook(hook, grace, &field.key(key), report);
         }
@@ -50,18 +45,9 @@ fn check_probe(probe: &Probe, once: bool, field: &Field, report: &mut Report) {
         probe.tcp_socket.is_some(),
     ];
     check_count(&handlers, "exec, grpc, httpGet or tcpSocket", field, report);
-    check_actions(
-        &probe.exec,
-        &probe.http_get,
-        &probe.tcp_socket,
-        field,
-        report,
-    );
+    check_actions(&probe.exec, &probe.http_get, &probe.tcp_socket, field, report);
     if let Some(grpc) = &probe.grpc {
-        report.check(
-            &field.key("grpc").key("port"),
-            names::port_number(grpc.port),
-        );
+        report.check(&field.key("grpc").key("port"), names::port_number(grpc.port));
     }
     let numbers = [
         ("initialDelaySeconds", probe.initial_delay_seconds),
@@ -78,14 +64,8 @@ fn check_probe(probe: &Probe, once: bool, field: &Field, report: &mut Report) {
     if once && probe.success_threshold.is_some_and(|value| value != 1) {
         report.add(&field.key("successThreshold"), "must be 1");
     }
-    if probe
-        .termination_grace_period_seconds
-        .is_some_and(|seconds| seconds <= 0)
-    {
-        report.add(
-            &field.key("terminationGracePeriodSeconds"),
-            "must be more than 0",
-        );
+    if probe.termination_grace_period_seconds.is_some_and(|seconds| seconds <= 0) {
+        report.add(&field.key("terminationGracePeriodSeconds"), "must be more than 0");
     }
 }
 
@@ -96,12 +76,7 @@ fn check_hook(hook: &LifecycleHandler, grace: Option<i64>, field: &Field, report
         hook.sleep.is_some(),
         hook.tcp_socket.is_some(),
     ];
-    check_count(
-        &handlers,
-        "exec, httpGet, sleep or tcpSocket",
-        field,
-        report,
-    );
+    check_count(&handlers, "exec, httpGet, sleep or tcpSocket", field, report);
     check_actions(&hook.exec, &hook.http_get, &hook.tcp_socket, field, report);
     if let Some(SleepAction { seconds }) = hook.sleep
         && !(0..=grace.unwrap_or(30)).contains(&seconds)
@@ -124,21 +99,13 @@ fn check_actions(
     field: &Field,
     report: &mut Report,
 ) {
-    if exec
-        .as_ref()
-        .is_some_and(|exec| exec.command.iter().flatten().next().is_none())
-    {
+    if exec.as_ref().is_some_and(|exec| exec.command.iter().flatten().next().is_none()) {
         report.add(&field.key("exec").key("command"), "missing");
     }
     if let Some(http) = http {
         let field = field.key("httpGet");
         check_port(&http.port, &field.key("port"), report);
-        one_of(
-            &http.scheme,
-            &["HTTP", "HTTPS"],
-            &field.key("scheme"),
-            report,
-        );
+        one_of(&http.scheme, &["HTTP", "HTTPS"], &field.key("scheme"), report);
         if given(&http.path).is_none() {
             report.add(&field.key("path"), "missing");
         }

@@ -50,22 +50,13 @@ fn check_spec(spec: &PodSpec, field: &Field, report: &mut Report) {
         &field.key("preemptionPolicy"),
         report,
     );
-    if spec
-        .termination_grace_period_seconds
-        .is_some_and(|seconds| seconds < 0)
-    {
-        report.add(
-            &field.key("terminationGracePeriodSeconds"),
-            "must not be negative",
-        );
+    if spec.termination_grace_period_seconds.is_some_and(|seconds| seconds < 0) {
+        report.add(&field.key("terminationGracePeriodSeconds"), "must not be negative");
     }
     if let Some(seconds) = spec.active_deadline_seconds
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
     {
-        report.add(
-            &field.key("activeDeadlineSeconds"),
-            "must be between 1 and 2147483647",
-        );
+        report.add(&field.key("activeDeadlineSeconds"), "must be between 1 and 2147483647");
     }
     if let Some(resources) = &spec.resources {
         resources::check(resources, &claims(spec), &field.key("resources"), report);
@@ -91,11 +82,7 @@ fn check_spec(spec: &PodSpec, field: &Field, report: &mut Report) {
 
 /// Names of the pod's resource claims.
 fn claims(spec: &PodSpec) -> BTreeSet<&str> {
-    spec.resource_claims
-        .iter()
-        .flatten()
-        .map(|claim| claim.name.as_str())
-        .collect()
+    spec.resource_claims.iter().flatten().map(|claim| claim.name.as_str()).collect()
 }
 
 /// Text that is set and not empty.

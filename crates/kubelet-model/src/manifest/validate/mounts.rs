@@ -13,19 +13,10 @@ pub(super) fn check(container: &View<'_>, spec: &PodSpec, field: &Field, report:
         .volumes
         .iter()
         .flatten()
-        .map(|v| {
-            (
-                v.name.as_str(),
-                v.persistent_volume_claim.is_some() || v.ephemeral.is_some(),
-            )
-        })
+        .map(|v| (v.name.as_str(), v.persistent_volume_claim.is_some() || v.ephemeral.is_some()))
         .collect();
-    let devices: BTreeSet<&str> = container
-        .volume_devices
-        .iter()
-        .flatten()
-        .map(|device| device.name.as_str())
-        .collect();
+    let devices: BTreeSet<&str> =
+        container.volume_devices.iter().flatten().map(|device| device.name.as_str()).collect();
     let mut paths = BTreeSet::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
         let field = field.key("volumeMounts").index(index);
@@ -34,20 +25,12 @@ pub(super) fn check(container: &View<'_>, spec: &PodSpec, field: &Field, report:
             report.add(&field.key("name"), message);
         }
         if devices.contains(mount.name.as_str()) {
-            report.add(
-                &field.key("name"),
-                "the volume is already used in volumeDevices",
-            );
+            report.add(&field.key("name"), "the volume is already used in volumeDevices");
         }
         if mount.mount_path.is_empty() {
             report.add(&field.key("mountPath"), "missing");
         }
-        unique(
-            &mut paths,
-            &mount.mount_path,
-            &field.key("mountPath"),
-            report,
-        );
+        unique(&mut paths, &mount.mount_path, &field.key("mountPath"), report);
         check_paths(mount, &field, report);
         check_modes(container, mount, &field, report);
     }
@@ -60,16 +43,8 @@ pub(super) fn check(container: &View<'_>, spec: &PodSpec, field: &Field, report:
         if device.device_path.is_empty() {
             report.add(&field.key("devicePath"), "missing");
         }
-        report.check(
-            &field.key("devicePath"),
-            names::no_backsteps(&device.device_path),
-        );
-        unique(
-            &mut paths,
-            &device.device_path,
-            &field.key("devicePath"),
-            report,
-        );
+        report.check(&field.key("devicePath"), names::no_backsteps(&device.device_path));
+        unique(&mut paths, &device.device_path, &field.key("devicePath"), report);
     }
 }
 
@@ -79,16 +54,10 @@ fn check_paths(mount: &VolumeMount, field: &Field, report: &mut Report) {
         report.check(&field.key("subPath"), names::descending_path(path));
     }
     if let Some(expression) = expression {
-        report.check(
-            &field.key("subPathExpr"),
-            names::descending_path(expression),
-        );
+        report.check(&field.key("subPathExpr"), names::descending_path(expression));
     }
     if path.is_some() && expression.is_some() {
-        report.add(
-            &field.key("subPathExpr"),
-            "cannot be set together with subPath",
-        );
+        report.add(&field.key("subPathExpr"), "cannot be set together with subPath");
     }
 }
 
@@ -96,20 +65,14 @@ fn check_modes(container: &View<'_>, mount: &VolumeMount, field: &Field, report:
     let propagation = field.key("mountPropagation");
     let allowed = ["None", "HostToContainer", "Bidirectional"];
     one_of(&mount.mount_propagation, &allowed, &propagation, report);
-    let privileged = container
-        .security_context
-        .as_ref()
-        .and_then(|context| context.privileged);
+    let privileged = container.security_context.as_ref().and_then(|context| context.privileged);
     if mount.mount_propagation.as_deref() == Some("Bidirectional") && privileged != Some(true) {
         report.add(&propagation, "Bidirectional needs a privileged container");
     }
     let recursive = field.key("recursiveReadOnly");
     let allowed = ["Disabled", "IfPossible", "Enabled"];
     one_of(&mount.recursive_read_only, &allowed, &recursive, report);
-    let wanted = matches!(
-        mount.recursive_read_only.as_deref(),
-        Some("IfPossible" | "Enabled")
-    );
+    let wanted = matches!(mount.recursive_read_only.as_deref(), Some("IfPossible" | "Enabled"));
     if wanted && mount.read_only != Some(true) {
         report.add(&recursive, "needs readOnly: true");
     }

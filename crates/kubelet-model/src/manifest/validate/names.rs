@@ -33,11 +33,7 @@ pub(super) fn dns_label(text: &str) -> Check {
 pub(super) fn dns_subdomain(text: &str) -> Check {
     let message = "must be at most 253 lower-case letters, digits, '-' and '.', and each part \
                    between dots must start and end with a letter or digit";
-    if is_subdomain(text) {
-        Ok(())
-    } else {
-        Err(message)
-    }
+    if is_subdomain(text) { Ok(()) } else { Err(message) }
 }
 
 /// A search domain: may end in a dot and hold underscores; `.` alone is the root.
@@ -46,11 +42,7 @@ pub(super) fn search_domain(text: &str) -> Check {
     let ends = |b: u8| alnum_lower(b) || b == b'_';
     let name = text.strip_suffix('.').unwrap_or(text);
     let good = name.len() <= 253 && name.split('.').all(|part| framed(part, ends, inner));
-    if text == "." || good {
-        Ok(())
-    } else {
-        Err("must be a domain name in lower case")
-    }
+    if text == "." || good { Ok(()) } else { Err("must be a domain name in lower case") }
 }
 
 /// A key of a label or annotation: an optional DNS prefix, a slash and a name.
@@ -61,10 +53,8 @@ pub(super) fn qualified_name(text: &str) -> Check {
     };
     let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     if name.len() > 63 || !framed(name, |b| b.is_ascii_alphanumeric(), inner) {
-        return Err(
-            "must be at most 63 letters, digits, '-', '_' and '.', start and end with a \
-                    letter or digit, and may follow a DNS prefix and '/'",
-        );
+        return Err("must be at most 63 letters, digits, '-', '_' and '.', start and end with a \
+                    letter or digit, and may follow a DNS prefix and '/'");
     }
     match prefix {
         Some(prefix) if !is_subdomain(prefix) => Err("the prefix before '/' must be a DNS name"),
@@ -78,10 +68,8 @@ pub(super) fn label_value(text: &str) -> Check {
     if text.is_empty() || (text.len() <= 63 && framed(text, |b| b.is_ascii_alphanumeric(), inner)) {
         return Ok(());
     }
-    Err(
-        "must be at most 63 letters, digits, '-', '_' and '.', and start and end with a letter or \
-         digit",
-    )
+    Err("must be at most 63 letters, digits, '-', '_' and '.', and start and end with a letter or \
+         digit")
 }
 
 /// A port's name (IANA service name).
@@ -97,11 +85,7 @@ pub(super) fn port_name(text: &str) -> Check {
 
 /// A port number.
 pub(super) fn port_number(port: i32) -> Check {
-    if (1..=65_535).contains(&port) {
-        Ok(())
-    } else {
-        Err("must be between 1 and 65535")
-    }
+    if (1..=65_535).contains(&port) { Ok(()) } else { Err("must be between 1 and 65535") }
 }
 
 /// Name of an environment variable: printable ASCII without `=`.
@@ -110,22 +94,14 @@ pub(super) fn env_name(text: &str) -> Check {
     if text.is_empty() {
         return Err("missing");
     }
-    if text.bytes().all(good) {
-        Ok(())
-    } else {
-        Err("must be printable ASCII without '='")
-    }
+    if text.bytes().all(good) { Ok(()) } else { Err("must be printable ASCII without '='") }
 }
 
 /// An HTTP header's name.
 pub(super) fn header_name(text: &str) -> Check {
     let good = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
     let message = "must be letters, digits and '-'";
-    if !text.is_empty() && text.bytes().all(good) {
-        Ok(())
-    } else {
-        Err(message)
-    }
+    if !text.is_empty() && text.bytes().all(good) { Ok(()) } else { Err(message) }
 }
 
 /// A sysctl's name.
@@ -133,21 +109,13 @@ pub(super) fn sysctl_name(text: &str) -> Check {
     let inner = |b: u8| alnum_lower(b) || matches!(b, b'-' | b'_');
     let part = |part: &str| framed(part, alnum_lower, inner);
     let good = text.len() <= 253 && text.split(['.', '/']).all(part);
-    if good {
-        Ok(())
-    } else {
-        Err("must be lower-case names joined by '.' or '/'")
-    }
+    if good { Ok(()) } else { Err("must be lower-case names joined by '.' or '/'") }
 }
 
 /// A user or group id.
 pub(super) fn unix_id(id: i64) -> Check {
     let good = (0..=i64::from(i32::MAX)).contains(&id);
-    if good {
-        Ok(())
-    } else {
-        Err("must be between 0 and 2147483647")
-    }
+    if good { Ok(()) } else { Err("must be between 0 and 2147483647") }
 }
 
 /// A path that stays below where it starts.
@@ -160,11 +128,7 @@ pub(super) fn descending_path(path: &str) -> Check {
 
 /// A path without `..`.
 pub(super) fn no_backsteps(path: &str) -> Check {
-    if path.split('/').any(|part| part == "..") {
-        Err("must not contain '..'")
-    } else {
-        Ok(())
-    }
+    if path.split('/').any(|part| part == "..") { Err("must not contain '..'") } else { Ok(()) }
 }
 
 /// A pod's uid: it becomes part of directory, cgroup and log names.

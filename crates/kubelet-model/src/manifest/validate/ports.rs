@@ -15,19 +15,11 @@ pub(super) fn check(ports: &Option<Vec<ContainerPort>>, field: &Field, report: &
             report.check(&field.key("name"), names::port_name(name));
             unique(&mut seen, name, &field.key("name"), report);
         }
-        report.check(
-            &field.key("containerPort"),
-            names::port_number(port.container_port),
-        );
+        report.check(&field.key("containerPort"), names::port_number(port.container_port));
         if let Some(host) = port.host_port.filter(|port| *port != 0) {
             report.check(&field.key("hostPort"), names::port_number(host));
         }
-        one_of(
-            &port.protocol,
-            &["TCP", "UDP", "SCTP"],
-            &field.key("protocol"),
-            report,
-        );
+        one_of(&port.protocol, &["TCP", "UDP", "SCTP"], &field.key("protocol"), report);
         if let Some(ip) = given(&port.host_ip)
             && ip.parse::<std::net::IpAddr>().is_err()
         {

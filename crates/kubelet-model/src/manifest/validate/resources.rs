@@ -25,10 +25,7 @@ pub(super) fn check(
         let Some(request) = check_quantity(&request.0, &field, report) else {
             continue;
         };
-        let limit = resources
-            .limits
-            .as_ref()
-            .and_then(|limits| limits.get(name));
+        let limit = resources.limits.as_ref().and_then(|limits| limits.get(name));
         let Some(limit) = limit else {
             if !may_overcommit(name) {
                 report.add(&field, "needs an equal limit");
@@ -40,25 +37,16 @@ pub(super) fn check(
             continue;
         };
         if request > parsed {
-            report.add(
-                &field,
-                format!("is more than the limit of {}", quote(&limit.0)),
-            );
+            report.add(&field, format!("is more than the limit of {}", quote(&limit.0)));
         } else if request != parsed && !may_overcommit(name) {
-            report.add(
-                &field,
-                format!("must equal the limit of {}", quote(&limit.0)),
-            );
+            report.add(&field, format!("must equal the limit of {}", quote(&limit.0)));
         }
     }
     let mut seen = BTreeSet::new();
     for (index, claim) in resources.claims.iter().flatten().enumerate() {
         let field = field.key("claims").index(index).key("name");
         if !claims.contains(claim.name.as_str()) {
-            report.add(
-                &field,
-                format!("no resource claim is named {}", quote(&claim.name)),
-            );
+            report.add(&field, format!("no resource claim is named {}", quote(&claim.name)));
         }
         if claim.request.is_none() {
             unique(&mut seen, &claim.name, &field, report);
@@ -82,18 +70,13 @@ pub(super) fn check_quantity(text: &str, field: &Field, report: &mut Report) -> 
 
 fn check_name(name: &str, field: &Field, report: &mut Report) {
     let native = matches!(name, "cpu" | "memory" | "ephemeral-storage")
-        || name
-            .strip_prefix("hugepages-")
-            .is_some_and(|size| Quantity::parse(size).is_some());
+        || name.strip_prefix("hugepages-").is_some_and(|size| Quantity::parse(size).is_some());
     if native {
         return;
     }
     report.check(field, names::qualified_name(name));
     if !name.contains('/') {
-        report.add(
-            field,
-            "not a resource of containers; others are written as domain/name",
-        );
+        report.add(field, "not a resource of containers; others are written as domain/name");
     }
 }
 

@@ -18,29 +18,18 @@ pub(super) fn check(spec: &PodSpec, field: &Field, report: &mut Report) {
         report.check(&field, names::qualified_name(key));
         report.check(&field, names::label_value(value));
     }
-    for (index, spread) in spec
-        .topology_spread_constraints
-        .iter()
-        .flatten()
-        .enumerate()
-    {
+    for (index, spread) in spec.topology_spread_constraints.iter().flatten().enumerate() {
         let field = field.key("topologySpreadConstraints").index(index);
         if spread.max_skew <= 0 {
             report.add(&field.key("maxSkew"), "must be more than 0");
         }
-        report.check(
-            &field.key("topologyKey"),
-            names::qualified_name(&spread.topology_key),
-        );
+        report.check(&field.key("topologyKey"), names::qualified_name(&spread.topology_key));
         let action = Some(spread.when_unsatisfiable.clone());
         let allowed = ["DoNotSchedule", "ScheduleAnyway"];
         one_of(&action, &allowed, &field.key("whenUnsatisfiable"), report);
     }
     for (index, gate) in spec.readiness_gates.iter().flatten().enumerate() {
-        let field = field
-            .key("readinessGates")
-            .index(index)
-            .key("conditionType");
+        let field = field.key("readinessGates").index(index).key("conditionType");
         report.check(&field, names::qualified_name(&gate.condition_type));
     }
     let mut seen = BTreeSet::new();
@@ -57,10 +46,7 @@ fn check_toleration(toleration: &Toleration, field: &Field, report: &mut Report)
     match given(&toleration.key) {
         Some(key) => report.check(&field.key("key"), names::qualified_name(key)),
         None if operator != "Exists" => {
-            report.add(
-                &field.key("operator"),
-                "must be Exists when there is no key",
-            );
+            report.add(&field.key("operator"), "must be Exists when there is no key");
         }
         None => {}
     }
@@ -79,9 +65,6 @@ fn check_toleration(toleration: &Toleration, field: &Field, report: &mut Report)
     one_of(&toleration.effect, &effects, &field.key("effect"), report);
     let seconds = toleration.toleration_seconds.is_some();
     if seconds && toleration.effect.as_deref() != Some("NoExecute") {
-        report.add(
-            &field.key("effect"),
-            "must be NoExecute when tolerationSeconds is set",
-        );
+        report.add(&field.key("effect"), "must be NoExecute when tolerationSeconds is set");
     }
 }
