@@ -151,17 +151,18 @@ impl Observations {
     ) {
         let mut table = self.lock();
         let first = table.listed.replace(began).is_none();
+        let mut changed = first;
         table.pending.retain(|uid, _| present.contains_key(uid));
         for (uid, full_name) in present {
             // Before the first listing a followed pod counts as unknown, not as absent.
             if first || !table.pods.contains_key(uid) {
-                table.pending.insert(uid.clone(), full_name.clone());
+                changed |= table.pending.insert(uid.clone(), full_name.clone()).is_none();
             }
         }
         let absent: Vec<_> =
             table.pods.keys().filter(|uid| !present.contains_key(*uid)).cloned().collect();
         for uid in absent {
-            table.publish(ObservedPod::absent(uid, began));
+            changed |= table.publish(ObservedPod::absent(uid, began));
         }
         for uid in unchanged {
             if let Some(entry) = table.pods.get_mut(uid) {
@@ -170,7 +171,9 @@ impl Observations {
         }
         table.forget_unfollowed();
         drop(table);
-        self.known.send_modify(|version| *version += 1);
+        if changed {
+            self.known.send_modify(|version| *version += 1);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -253,12 +256,10 @@ impl PodWatch {
 }
 
 impl Hold {
-    /// Ends the hold and asks for a fresh look, which covers every event held back.
-    pub async fn settle(self) {
-        let (uid, all) = (self.uid.clone(), self.all.clone());
+    /// Ends the hold when a fresh look is on its way anyway: it covers every
+    /// event held back.
+    pub fn settle(self) {
         self.release();
-        drop(self);
-        all.request(&uid).await;
     }
 
     /// True if an event was held back.
