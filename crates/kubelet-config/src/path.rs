@@ -72,7 +72,10 @@ pub fn leaves(root: &Value) -> Vec<(FieldPath, &Value)> {
         }
     }
     let mut out = Vec::new();
-    walk(&FieldPath::default(), root, &mut out);
+    // The root itself is never a leaf: an empty tree has none.
+    for (key, child) in root.as_object().into_iter().flatten() {
+        walk(&FieldPath::default().child(key), child, &mut out);
+    }
     out
 }
 

@@ -15,7 +15,10 @@ fn defaulted(tree: Value) -> Value {
 
 fn check(tree: Value, fields: &[&str], expected: Expect) {
     let all = defaulted(tree);
-    let shown: Vec<String> = fields.iter().map(|field| format!("{field}={}", all[field])).collect();
+    let shown: Vec<String> = fields
+        .iter()
+        .map(|field| format!("{field}={}", all[field]))
+        .collect();
     expected.assert_eq(&shown.join(" "));
 }
 
@@ -34,7 +37,11 @@ fn running_twice_changes_nothing() {
 #[test]
 fn report_follows_update_when_only_update_is_set() {
     let fields = ["nodeStatusUpdateFrequency", "nodeStatusReportFrequency"];
-    check(json!({}), &fields, expect![[r#"nodeStatusUpdateFrequency="10s" nodeStatusReportFrequency="5m0s""#]]);
+    check(
+        json!({}),
+        &fields,
+        expect![[r#"nodeStatusUpdateFrequency="10s" nodeStatusReportFrequency="5m0s""#]],
+    );
     check(
         json!({"nodeStatusUpdateFrequency": "7s"}),
         &fields,
@@ -45,8 +52,16 @@ fn report_follows_update_when_only_update_is_set() {
 #[test]
 fn parallel_pulls_imply_no_serial_pulls() {
     let fields = ["serializeImagePulls"];
-    check(json!({"maxParallelImagePulls": 1}), &fields, expect!["serializeImagePulls=true"]);
-    check(json!({"maxParallelImagePulls": 2}), &fields, expect!["serializeImagePulls=false"]);
+    check(
+        json!({"maxParallelImagePulls": 1}),
+        &fields,
+        expect!["serializeImagePulls=true"],
+    );
+    check(
+        json!({"maxParallelImagePulls": 2}),
+        &fields,
+        expect!["serializeImagePulls=false"],
+    );
 }
 
 #[test]
@@ -85,14 +100,22 @@ fn hard_eviction_defaults() {
         let (mut config, _) = typed(&tree).unwrap();
         apply_eviction_hard(&mut config);
         let map = config.eviction_hard.unwrap_or_default();
-        map.into_iter().map(|(signal, value)| format!("{signal}<{value}")).collect::<Vec<_>>().join(",")
+        map.into_iter()
+            .map(|(signal, value)| format!("{signal}<{value}"))
+            .collect::<Vec<_>>()
+            .join(",")
     };
     let all = "imagefs.available<15%,imagefs.inodesFree<5%,memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%";
     assert_eq!(run(json!({})), all);
     assert_eq!(run(json!({"evictionHard": {}})), "");
-    assert_eq!(run(json!({"evictionHard": {"memory.available": "1Gi"}})), "memory.available<1Gi");
     assert_eq!(
-        run(json!({"evictionHard": {"memory.available": "1Gi"}, "mergeDefaultEvictionSettings": true})),
+        run(json!({"evictionHard": {"memory.available": "1Gi"}})),
+        "memory.available<1Gi"
+    );
+    assert_eq!(
+        run(
+            json!({"evictionHard": {"memory.available": "1Gi"}, "mergeDefaultEvictionSettings": true})
+        ),
         all.replace("100Mi", "1Gi"),
     );
 }

@@ -4,7 +4,9 @@ use super::*;
 
 fn read_args(args: &[&str]) -> Result<CommandLine, clap::Error> {
     let command = add_to(Command::new("kubelet").no_binary_name(true));
-    command.try_get_matches_from(normalise(args.iter().map(OsString::from))).map(|matches| read(&matches))
+    command
+        .try_get_matches_from(normalise(args.iter().map(OsString::from)))
+        .map(|matches| read(&matches))
 }
 
 /// Every flag of kubelet v1.36.4 on Linux, besides help and version.
@@ -26,13 +28,24 @@ fn the_command_is_consistent() {
 #[test]
 fn every_flag_outside_the_configuration_is_stored() {
     for flag in FLAGS.iter().filter(|flag| flag.target == Target::Flags) {
-        assert!(Flags::default().set(flag.name, &Value::Null), "--{} has no field", flag.name);
+        assert!(
+            Flags::default().set(flag.name, &Value::Null),
+            "--{} has no field",
+            flag.name
+        );
     }
 }
 
 #[test]
 fn underscores_are_dashes_in_names_only() {
-    let line = read_args(&["--hostname_override=a_b", "--root_dir", "/x_y", "--node_ip", "--a_b"]).unwrap();
+    let line = read_args(&[
+        "--hostname_override=a_b",
+        "--root_dir",
+        "/x_y",
+        "--node_ip",
+        "--a_b",
+    ])
+    .unwrap();
     assert_eq!(line.flags.hostname_override.as_deref(), Some("a_b"));
     assert_eq!(line.flags.root_dir, std::path::Path::new("/x_y"));
     assert_eq!(line.flags.node_ip.as_deref(), Some("--a_b"));
@@ -40,7 +53,12 @@ fn underscores_are_dashes_in_names_only() {
 
 #[test]
 fn booleans_need_no_value() {
-    let line = read_args(&["--seccomp-default", "--exit-on-lock-contention=false", "--fail-swap-on=false"]).unwrap();
+    let line = read_args(&[
+        "--seccomp-default",
+        "--exit-on-lock-contention=false",
+        "--fail-swap-on=false",
+    ])
+    .unwrap();
     assert!(line.flags.seccomp_default);
     assert!(!line.flags.exit_on_lock_contention);
     assert_eq!(line.settings[0].value, serde_json::json!(false));
@@ -50,7 +68,13 @@ fn booleans_need_no_value() {
 
 #[test]
 fn verbosity_has_every_spelling() {
-    for args in [&["-v", "4"][..], &["-v4"], &["-v=4"], &["--v=4"], &["--v", "4"]] {
+    for args in [
+        &["-v", "4"][..],
+        &["-v4"],
+        &["-v=4"],
+        &["--v=4"],
+        &["--v", "4"],
+    ] {
         let line = read_args(args).unwrap();
         assert_eq!(line.settings[0].value, serde_json::json!(4), "{args:?}");
     }
@@ -66,7 +90,10 @@ fn negative_numbers_are_values() {
 #[test]
 fn unknown_flags_get_a_suggestion() {
     let error = read_args(&["--max-pod=3"]).unwrap_err().to_string();
-    assert!(error.contains("--max-pod") && error.contains("--max-pods"), "{error}");
+    assert!(
+        error.contains("--max-pod") && error.contains("--max-pods"),
+        "{error}"
+    );
     assert!(read_args(&["run"]).is_err());
 }
 
@@ -79,7 +106,11 @@ fn every_bad_value_is_reported() {
 #[test]
 fn flags_without_effect_say_so() {
     let line = read_args(&["--boot-id-file=/x"]).unwrap();
-    assert!(line.warnings.iter().any(|w| matches!(w, Warning::NoEffect { what, .. } if what == "--boot-id-file")));
+    assert!(
+        line.warnings
+            .iter()
+            .any(|w| matches!(w, Warning::NoEffect { what, .. } if what == "--boot-id-file"))
+    );
 }
 
 #[test]

@@ -5,7 +5,12 @@ use serde_json::json;
 use super::*;
 
 fn parse(kind: Kind, given: &[&str]) -> Result<Option<Value>, String> {
-    kind.parse(&given.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
+    kind.parse(
+        &given
+            .iter()
+            .map(|text| (*text).to_owned())
+            .collect::<Vec<_>>(),
+    )
 }
 
 #[test]
@@ -25,13 +30,37 @@ fn values() {
         (Kind::List, &["a,b", "c"], json!(["a", "b", "c"])),
         (Kind::List, &[r#""a,b",c"#], json!(["a,b", "c"])),
         (Kind::List, &[""], json!([])),
-        (Kind::Map, &["a=1, b = 2", "a=3"], json!({"a": "3", "b": "2"})),
+        (
+            Kind::Map,
+            &["a=1, b = 2", "a=3"],
+            json!({"a": "3", "b": "2"}),
+        ),
         (Kind::Map, &[""], json!({})),
-        (Kind::MapOne, &["a=1,2", "b=x"], json!({"a": "1,2", "b": "x"})),
-        (Kind::BoolMap, &["A=true,B=f"], json!({"A": true, "B": false})),
-        (Kind::Thresholds, &["memory.available<5%,x<1=2"], json!({"memory.available": "5%", "x": "1=2"})),
-        (Kind::Headers, &["a:1,b:x:y", "a:2"], json!({"a": ["1", "2"], "b": ["x:y"]})),
-        (Kind::Labels, &["a=1,b", "c=2"], json!({"a": "1", "b": "", "c": "2"})),
+        (
+            Kind::MapOne,
+            &["a=1,2", "b=x"],
+            json!({"a": "1,2", "b": "x"}),
+        ),
+        (
+            Kind::BoolMap,
+            &["A=true,B=f"],
+            json!({"A": true, "B": false}),
+        ),
+        (
+            Kind::Thresholds,
+            &["memory.available<5%,x<1=2"],
+            json!({"memory.available": "5%", "x": "1=2"}),
+        ),
+        (
+            Kind::Headers,
+            &["a:1,b:x:y", "a:2"],
+            json!({"a": ["1", "2"], "b": ["x:y"]}),
+        ),
+        (
+            Kind::Labels,
+            &["a=1,b", "c=2"],
+            json!({"a": "1", "b": "", "c": "2"}),
+        ),
         (
             Kind::Taints,
             &["x=y:NoSchedule,z:NoExecute"],
@@ -46,7 +75,11 @@ fn values() {
                 {"numaNode": 1, "limits": {"memory": "1"}},
             ]),
         ),
-        (Kind::VModule, &["a=1,b*=2"], json!([{"filePattern": "a", "verbosity": 1}, {"filePattern": "b*", "verbosity": 2}])),
+        (
+            Kind::VModule,
+            &["a=1,b*=2"],
+            json!([{"filePattern": "a", "verbosity": 1}, {"filePattern": "b*", "verbosity": 2}]),
+        ),
     ] {
         assert_eq!(parse(kind, given), Ok(Some(value)), "{kind:?} {given:?}");
     }
