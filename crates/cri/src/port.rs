@@ -10,8 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
-use crate::v1;
 use crate::error::CallError;
+use crate::v1;
 
 /// What the kubelet asks of a CRI runtime and its image service.
 #[async_trait]
