@@ -1,0 +1,156 @@
+//! From bytes to a wire value: YAML or JSON, strict first, lenient on request.
+//!
+//! Pure and bounded by its caller. Never panics, whatever the bytes. Upstream:
+//! pkg/kubelet/kubeletconfig/util/codec.
+
+use serde_json::Value;
+
+use crate::wire::{API_VERSION, KIND, KubeletConfiguration};
+
+/// The one field whose values must never be shown.
+pub(crate) const SECRET_FIELD: &str = "staticPodURLHeader";
+
+/// Why a document cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Nothing in it.
+    #[error("the file is empty; it needs apiVersion: {API_VERSION} and kind: {KIND}")]
+    Empty,
+    /// Neither YAML nor JSON.
+    #[error("it is neither YAML nor JSON: {0}")]
+    Syntax(String),
+    /// Two keys of the same name where that is not tolerated.
+    #[error("a key is written twice: {0}")]
+    Duplicate(String),
+    /// A list or a scalar at the top.
+    #[error("it must be a mapping of fields, not {0}")]
+    NotAMapping(&'static str),
+    /// Not this kind of document.
+    #[error("{field} is {found}; it must be {wanted}")]
+    WrongKind {
+        /// apiVersion or kind.
+        field: &'static str,
+        /// What it says.
+        found: String,
+        /// What it must say.
+        wanted: &'static str,
+    },
+    /// A field of the wrong type.
+    #[error("field {path}: {message}")]
+    Type {
+        /// The field.
+        path: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// A decoded document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// As written, without apiVersion and kind.
+    pub raw: Value,
+    /// The known fields.
+    pub config: KubeletConfiguration,
+    /// Fields nobody knows.
+    pub unknown: Vec<String>,
+    /// Set when a key was written twice and the last one was taken.
+    pub duplicate: Option<String>,
+}
+
+/// Reads a document. With `lenient`, doubled keys are tolerated.
+pub fn decode(bytes: &[u8], lenient: bool) -> Result<Document, DecodeError> {
+    if bytes.is_empty() {
+        return Err(DecodeError::Empty);
+    }
+    let (mut raw, duplicate) = parse(bytes, lenient)?;
+    check_kind(&raw)?;
+    if let Value::Object(map) = &mut raw {
+        map.remove("apiVersion");
+        map.remove("kind");
+    }
+    let (config, unknown) = typed(&raw)?;
+    Ok(Document {
+        raw,
+        config,
+        unknown,
+        duplicate,
+    })
+}
+
+fn parse(bytes: &[u8], lenient: bool) -> Result<(Value, Option<String>), DecodeError> {
+    match parse_with(bytes, serde_saphyr::DuplicateKeyPolicy::Error) {
+        Ok(value) => Ok((value, None)),
+        Err(strict) => match parse_with(bytes, serde_saphyr::DuplicateKeyPolicy::LastWins) {
+            Ok(value) if lenient => Ok((value, Some(strict))),
+            Ok(_) => Err(DecodeError::Duplicate(strict)),
+            Err(message) => Err(DecodeError::Syntax(message)),
+        },
+    }
+}
+
+fn parse_with(bytes: &[u8], policy: serde_saphyr::DuplicateKeyPolicy) -> Result<Value, String> {
+    let options = serde_saphyr::options! {
+        duplicate_keys: policy,
+        // Snippets would copy secrets of the file into messages.
+        with_snippet: false,
+    };
+    let one_line = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    serde_saphyr::from_slice_with_options(bytes, options)
+        .map_err(|error| one_line(error.to_string()))
+}
+
+fn check_kind(raw: &Value) -> Result<(), DecodeError> {
+    let map = match raw {
+        Value::Object(map) => map,
+        Value::Null => return Err(DecodeError::Empty),
+        Value::Array(_) => return Err(DecodeError::NotAMapping("a list")),
+        _ => return Err(DecodeError::NotAMapping("a single value")),
+    };
+    for (field, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+        let found = match map.get(field) {
+            Some(Value::String(text)) if text == wanted => continue,
+            Some(Value::Null) | None => "missing".to_owned(),
+            Some(other) => other.to_string(),
+        };
+        return Err(DecodeError::WrongKind {
+            field,
+            found,
+            wanted,
+        });
+    }
+    Ok(())
+}
+
+/// The known fields of a tree, and the paths of the others.
+pub(crate) fn typed(raw: &Value) -> Result<(KubeletConfiguration, Vec<String>), DecodeError> {
+    let mut unknown = Vec::new();
+    let mut track = serde_path_to_error::Track::new();
+    let deserializer = serde_path_to_error::Deserializer::new(raw, &mut track);
+    match serde_ignored::deserialize(deserializer, |path| {
+        unknown.push(path.to_string().replace(".?", ""))
+    }) {
+        Ok(config) => Ok((config, unknown)),
+        Err(error) => {
+            let path = track.path().to_string();
+            // The error repeats the offending value, which here is a secret.
+            let secret = path.starts_with(SECRET_FIELD);
+            let message = if secret {
+                "must map header names to lists of values".to_owned()
+            } else {
+                error.to_string()
+            };
+            Err(DecodeError::Type { path, message })
+        }
+    }
+}
+
+/// The tree of a configuration; fields that are not set are absent.
+pub(crate) fn to_tree(config: &KubeletConfiguration) -> Value {
+    // Serialising plain structs, strings, numbers and string-keyed maps cannot
+    // fail, except that JSON has no NaN, which no input can produce.
+    serde_json::to_value(config).unwrap_or_else(|_| Value::Object(serde_json::Map::new()))
+}
+
+#[cfg(test)]
+mod tests;
