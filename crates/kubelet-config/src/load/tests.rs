@@ -32,12 +32,16 @@ impl Files for Memory {
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
+/// What every file of a node without API server has to say.
+const STANDALONE: &str =
+    "authentication: {webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n";
+
 fn run(args: &str, files: &[(&str, &str)]) -> Outcome {
     let files = files.iter().map(|(path, text)| {
-        let text = if text.starts_with('!') {
-            text[1..].to_owned()
-        } else {
-            format!("{HEAD}{text}")
+        let text = match text.strip_prefix('!') {
+            Some(whole) => whole.to_owned(),
+            None if path.starts_with("/here") => format!("{HEAD}{STANDALONE}{text}"),
+            None => format!("{HEAD}{text}"),
         };
         (PathBuf::from(path), text.into_bytes())
     });
