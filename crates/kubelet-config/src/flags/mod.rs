@@ -84,7 +84,7 @@ fn arg(flag: &Flag, defaults: &Value) -> Arg {
     let arg = Arg::new(flag.name)
         .long(flag.name)
         .action(ArgAction::Append)
-        .value_name(flag.kind.placeholder())
+        .value_name(flag.kind.value_name())
         .help_heading(flag.area)
         .help(help);
     let arg = match flag.kind {

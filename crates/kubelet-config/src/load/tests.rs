@@ -160,6 +160,16 @@ fn files_that_cannot_be_used_are_problems_beside_others() {
 }
 
 #[test]
+fn without_its_file_defaults_are_not_complained_about() {
+    let host = Host {
+        cgroup_v2: false,
+        online_cpus: None,
+    };
+    let outcome = load(["--config=none".into()], &Memory::default(), &host).unwrap();
+    assert_eq!(outcome.problems.len(), 1, "{:?}", outcome.problems);
+}
+
+#[test]
 fn unknown_and_doubled_fields_only_warn() {
     let outcome = run(
         "--config=k",
