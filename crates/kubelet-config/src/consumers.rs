@@ -36,7 +36,7 @@ pub fn unconsumed(provenance: &Provenance, flags: &Flags) -> Vec<Unconsumed> {
     }
     for flag in FLAGS
         .iter()
-        .filter(|flag| flag.target == Target::Flags && flags.given.contains(flag.name))
+        .filter(|flag| flag.target == Target::Flags && flags.given.contains_key(flag.name))
     {
         if flag_consumer(flag.name).is_none() {
             let origin = Origin::Flag(flag.name.to_owned());
@@ -115,10 +115,10 @@ pub static FIELDS: &[(&str, Option<&str>)] = &[
     ("rotateCertificates", None),
     ("serverTLSBootstrap", None),
     ("authentication.x509.clientCAFile", None),
-    ("authentication.webhook.enabled", None),
+    ("authentication.webhook.enabled", Some("kubelet_config::validate")),
     ("authentication.webhook.cacheTTL", None),
     ("authentication.anonymous.enabled", None),
-    ("authorization.mode", None),
+    ("authorization.mode", Some("kubelet_config::validate")),
     ("authorization.webhook.cacheAuthorizedTTL", None),
     ("authorization.webhook.cacheUnauthorizedTTL", None),
     ("registryPullQPS", None),

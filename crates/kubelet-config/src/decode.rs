@@ -92,12 +92,34 @@ fn parse(bytes: &[u8], lenient: bool) -> Result<(Value, Option<String>), DecodeE
 fn parse_with(bytes: &[u8], policy: serde_saphyr::DuplicateKeyPolicy) -> Result<Value, String> {
     let options = serde_saphyr::options! {
         duplicate_keys: policy,
+        legacy_octal_numbers: true,
         // Snippets would copy secrets of the file into messages.
         with_snippet: false,
     };
     let one_line = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    serde_saphyr::from_slice_with_options(bytes, options)
-        .map_err(|error| one_line(error.to_string()))
+    let mut value = serde_saphyr::from_slice_with_options(bytes, options)
+        .map_err(|error: serde_saphyr::Error| one_line(error.to_string()))?;
+    whole_numbers(&mut value);
+    Ok(value)
+}
+
+/// Writes 1.0 and 1e1 as the integers they are, as upstream's way through JSON does.
+fn whole_numbers(value: &mut Value) {
+    /// Below this, a float holds every integer exactly.
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let whole = number
+                .as_f64()
+                .filter(|float| float.fract() == 0.0 && float.abs() <= EXACT_MAX);
+            if let Some(float) = whole {
+                *value = Value::from(float as i64);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(map) => map.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
 }
 
 fn check_kind(raw: &Value) -> Result<(), DecodeError> {

@@ -70,6 +70,7 @@ pub fn load_matches(matches: &clap::ArgMatches, files: &dyn Files, host: &Host) 
         files,
         warnings: line.warnings.clone(),
         problems: line.problems.clone(),
+        incomplete: false,
     };
     let layers = loader.layers(&line);
     let settled = match layers.finish() {
@@ -107,12 +108,17 @@ struct Loader<'a> {
     files: &'a dyn Files,
     warnings: Vec<Warning>,
     problems: Vec<Problem>,
+    /// A file is missing from the layers, so defaults may stand where it had values.
+    incomplete: bool,
 }
 
 impl Loader<'_> {
     fn layers(&mut self, line: &CommandLine) -> Layers {
         let mut layers = match &line.flags.config {
-            Some(path) => self.config_file(path).unwrap_or_else(Layers::baseline),
+            Some(path) => self.config_file(path).unwrap_or_else(|| {
+                self.incomplete = true;
+                Layers::baseline()
+            }),
             None => Layers::baseline(),
         };
         if let Some(directory) = &line.flags.config_dir {
@@ -217,11 +223,14 @@ impl Loader<'_> {
     ) -> Outcome {
         let gates = FeatureGates::new(&wire.feature_gates.clone().unwrap_or_default());
         let (problems, warnings) = validate::validate(&wire, &flags, &gates, host);
-        self.problems.extend(
-            problems
-                .into_iter()
-                .map(|problem| problem.located(&provenance)),
-        );
+        let located = problems
+            .into_iter()
+            .map(|problem| problem.located(&provenance));
+        // Without the file, a complaint about a default may be about nothing.
+        let incomplete = self.incomplete;
+        let certain =
+            |problem: &Problem| !incomplete || problem.origin.as_ref().is_none_or(Origin::is_user);
+        self.problems.extend(located.filter(certain));
         self.warnings.extend(warnings);
         let mut config = None;
         if self.problems.is_empty() {

@@ -73,7 +73,8 @@ impl fmt::Display for Problem {
         write!(f, ": {}", self.wrong)?;
         match &self.origin {
             Some(Origin::Flag(name)) if self.subject == format!("--{name}") => Ok(()),
-            Some(origin) => write!(f, " (set by {origin})"),
+            Some(origin) if origin.is_user() => write!(f, " (set by {origin})"),
+            Some(_) => f.write_str(" (this is the default)"),
             None => Ok(()),
         }
     }

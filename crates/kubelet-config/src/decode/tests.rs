@@ -84,6 +84,16 @@ fn numbers_are_not_strings() {
 }
 
 #[test]
+fn whole_floats_and_old_octals_are_integers() {
+    for (text, pods) in [("1.0", 1), ("1e1", 10), ("0x10", 16), ("010", 8)] {
+        let document = decode(head(&format!("maxPods: {text}\n")).as_bytes(), true).unwrap();
+        assert_eq!(document.config.max_pods, Some(pods), "{text}");
+    }
+    let document = decode(head("memoryThrottlingFactor: 1.0\n").as_bytes(), true).unwrap();
+    assert_eq!(document.config.memory_throttling_factor, Some(1.0));
+}
+
+#[test]
 fn secrets_do_not_reach_messages() {
     let wrong = refusal(&head("staticPodURLHeader:\n  Authorization: hunter2\n"));
     assert!(

@@ -84,7 +84,7 @@ fn arg(flag: &Flag, defaults: &Value) -> Arg {
     let arg = Arg::new(flag.name)
         .long(flag.name)
         .action(ArgAction::Append)
-        .value_name(flag.kind.placeholder())
+        .value_name(flag.kind.value_name())
         .help_heading(flag.area)
         .help(help);
     let arg = match flag.kind {
@@ -147,7 +147,9 @@ pub(crate) fn read(matches: &ArgMatches) -> CommandLine {
             continue;
         };
         let given: Vec<String> = given.cloned().collect();
-        line.flags.given.insert(flag.name);
+        line.flags
+            .given
+            .insert(flag.name, masked(flag.name, &given));
         if flag.deprecated {
             line.warnings.push(Warning::DeprecatedFlag {
                 name: flag.name,
@@ -162,6 +164,14 @@ pub(crate) fn read(matches: &ArgMatches) -> CommandLine {
     }
     line.version = version(matches, &mut line.problems);
     line
+}
+
+/// What was given, fit to be shown.
+fn masked(name: &str, given: &[String]) -> String {
+    match name {
+        "manifest-url-header" | "storage-driver-password" => "<masked>".to_owned(),
+        _ => given.join(","),
+    }
 }
 
 fn field_of(flag: &Flag) -> Option<&'static str> {

@@ -2,7 +2,7 @@
 //!
 //! Parsed once, then trusted. Upstream: KubeletFlags in cmd/kubelet/app/options.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -56,8 +56,8 @@ pub struct Flags {
     pub experimental_allocatable_ignore_eviction: bool,
     /// `--housekeeping-interval`.
     pub housekeeping_interval: GoDuration,
-    /// Names of all flags that were given.
-    pub given: BTreeSet<&'static str>,
+    /// All flags that were given, with their values, secrets masked.
+    pub given: BTreeMap<&'static str, String>,
 }
 
 impl Default for Flags {
@@ -85,7 +85,7 @@ impl Default for Flags {
             experimental_mounter_path: None,
             experimental_allocatable_ignore_eviction: false,
             housekeeping_interval: GoDuration::from_secs(10),
-            given: BTreeSet::new(),
+            given: BTreeMap::new(),
         }
     }
 }

@@ -53,7 +53,7 @@ pub enum Kind {
 
 impl Kind {
     /// The value's name in help.
-    pub fn placeholder(self) -> &'static str {
+    pub fn value_name(self) -> &'static str {
         match self {
             Self::Text => "TEXT",
             Self::Bool => "BOOL",

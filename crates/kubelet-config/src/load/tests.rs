@@ -32,12 +32,16 @@ impl Files for Memory {
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
+/// What every file of a node without API server has to say.
+const STANDALONE: &str =
+    "authentication: {webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n";
+
 fn run(args: &str, files: &[(&str, &str)]) -> Outcome {
     let files = files.iter().map(|(path, text)| {
-        let text = if text.starts_with('!') {
-            text[1..].to_owned()
-        } else {
-            format!("{HEAD}{text}")
+        let text = match text.strip_prefix('!') {
+            Some(whole) => whole.to_owned(),
+            None if path.starts_with("/here") => format!("{HEAD}{STANDALONE}{text}"),
+            None => format!("{HEAD}{text}"),
         };
         (PathBuf::from(path), text.into_bytes())
     });
@@ -153,6 +157,16 @@ fn files_that_cannot_be_used_are_problems_beside_others() {
     }
     assert!(outcome.config.is_none());
     assert!(problems(&run("--config=none.yaml", &[])).contains("cannot be read"));
+}
+
+#[test]
+fn without_its_file_defaults_are_not_complained_about() {
+    let host = Host {
+        cgroup_v2: false,
+        online_cpus: None,
+    };
+    let outcome = load(["--config=none".into()], &Memory::default(), &host).unwrap();
+    assert_eq!(outcome.problems.len(), 1, "{:?}", outcome.problems);
 }
 
 #[test]

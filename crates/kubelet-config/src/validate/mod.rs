@@ -18,7 +18,9 @@ mod eviction;
 mod images;
 pub(crate) mod labels;
 mod logging;
+mod managers;
 mod node;
+mod reservations;
 mod resources;
 mod server;
 mod shutdown;
@@ -131,6 +133,11 @@ impl Check<'_> {
             }
         }
     }
+}
+
+/// Whether a text was given and is not empty.
+fn is_set(text: &Option<String>) -> bool {
+    text.as_deref().is_some_and(|text| !text.is_empty())
 }
 
 /// `"a", "b" or "c"`.

@@ -61,7 +61,13 @@ impl Check<'_> {
         for (index, taint) in self.c.register_with_taints.iter().flatten().enumerate() {
             let path = format!("registerWithTaints[{index}]");
             let shown = format!("{}={}:{}", taint.key, taint.value, taint.effect);
-            for wrong in labels::taint_problems(&taint.key, &taint.value, &taint.effect) {
+            // Upstream lets a taint without effect pass in the file, though not as a flag.
+            let effect = if taint.effect.is_empty() {
+                "NoSchedule"
+            } else {
+                &taint.effect
+            };
+            for wrong in labels::taint_problems(&taint.key, &taint.value, effect) {
                 self.bad(path.clone(), &shown, wrong);
             }
             if taint.time_added.is_some() {
@@ -78,7 +84,6 @@ impl Check<'_> {
             .as_ref()
             .and_then(|b| b.max_container_restart_period);
         let enabled = self.gates.enabled("KubeletCrashLoopBackOffMax");
-        let (low, high) = (GoDuration::from_secs(1), GoDuration::from_secs(300));
         match period {
             Some(period) if !enabled => {
                 self.bad(
@@ -87,7 +92,8 @@ impl Check<'_> {
                     "needs the feature gate KubeletCrashLoopBackOffMax; remove one of them",
                 );
             }
-            Some(period) if period < low || period > high => {
+            // Parts below a millisecond do not count.
+            Some(period) if !(1_000..=300_000).contains(&(period.nanos() / 1_000_000)) => {
                 self.bad(path, period, "must be from 1s to 300s");
             }
             None if enabled => self.bad(

@@ -70,7 +70,27 @@ impl Check<'_> {
                 "needs enableSystemLogHandler: true",
             );
         }
+        self.standalone_authentication();
         self.tls();
+    }
+
+    /// Reviews are the API server's; upstream refuses them too when there is none.
+    fn standalone_authentication(&mut self) {
+        if self.flags.kubeconfig.is_some() {
+            return;
+        }
+        let c = self.c;
+        let webhook = c.authentication.as_ref().and_then(|a| a.webhook.as_ref());
+        if webhook.is_some_and(|webhook| webhook.enabled == Some(true)) {
+            let wrong = "a standalone node has no API server to review tokens; set it to false";
+            self.bad("authentication.webhook.enabled", true, wrong);
+        }
+        let mode = c.authorization.as_ref().and_then(|a| a.mode.as_deref());
+        if mode == Some("Webhook") {
+            let wrong =
+                "a standalone node has no API server to review access; set it to AlwaysAllow";
+            self.bad("authorization.mode", "\"Webhook\"", wrong);
+        }
     }
 
     fn address(&mut self, path: &str, value: Option<&str>) {

@@ -20,6 +20,7 @@ fn problems_on(host: &Host, settings: Value, flags: &Flags) -> Vec<String> {
     assert!(unknown.is_empty(), "{unknown:?}");
     let explicit = crate::decode::to_tree(&config);
     defaults::apply(&mut config);
+    defaults::apply_legacy(&mut config);
     let mut tree = crate::decode::to_tree(&config);
     for (path, value) in crate::path::leaves(&explicit) {
         path.set(&mut tree, value.clone());
@@ -520,6 +521,18 @@ fn command_line() {
     assert!(node_ip("10.0.0.1,10.0.0.2").contains("one IPv4 and one IPv6"));
     assert!(node_ip("10.0.0.1,::").contains("cannot be part of a pair"));
     assert!(node_ip("10.0.0.1,fd00::1,fd00::2").contains("at most"));
+}
+
+#[test]
+fn a_standalone_node_cannot_ask_the_api_server() {
+    check(
+        json!({"authentication": {"webhook": {"enabled": true}}}),
+        "set it to false",
+    );
+    check(
+        json!({"authorization": {"mode": "Webhook"}}),
+        "set it to AlwaysAllow",
+    );
 }
 
 #[test]
