@@ -81,10 +81,7 @@ fn refuses_what_is_not_a_pod() {
             "line 4, column 3: items[0].apiVersion: missing; a Pod has apiVersion: v1 and kind: Pod"
         ],
     );
-    check(
-        &format!("{GOOD}---\n"),
-        expect!["pod default/web-node-1"],
-    );
+    check(&format!("{GOOD}---\n"), expect!["pod default/web-node-1"]);
     check(
         &format!("{GOOD}---\n{GOOD}"),
         expect![
