@@ -8,6 +8,7 @@ use std::process::ExitCode;
 mod check;
 mod cli;
 mod logging;
+mod process;
 mod run;
 mod version;
 

@@ -6,10 +6,11 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
+use kubelet::node::Node;
 use kubelet_config::{Config, Flags, Outcome, Warning};
 
 use crate::cli::{complain, say};
-use crate::{logging, version};
+use crate::{logging, process, version};
 
 /// Drop-ins that were skipped are told from this verbosity on, as upstream does.
 const SKIPPED_FILES_VERBOSITY: u32 = 4;
@@ -71,9 +72,9 @@ fn start(config: Config, flags: Flags) -> anyhow::Result<()> {
     runtime.block_on(agent(config, flags))
 }
 
-/// The one place where the agent is called:
-/// `kubelet::wiring::run(config, flags, shutdown).await`.
 async fn agent(config: Config, flags: Flags) -> anyhow::Result<()> {
-    drop((config, flags));
-    anyhow::bail!("agent not linked")
+    let _lock = process::prepare(&config.process, &flags)?;
+    let node = Node::new(&config, &flags)?;
+    node.run(process::shutdown(&flags)).await?;
+    Ok(())
 }

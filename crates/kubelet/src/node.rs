@@ -3,6 +3,7 @@
 //! Owns nothing but what it hands to the agent. Upstream: cmd/kubelet/app.
 
 use std::future::Future;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,7 +81,7 @@ impl Node {
             fs: Arc::new(fs),
             http: Arc::new(HyperFetch::default()),
             clock: Arc::new(SystemClock::new()),
-            jitter: Jitter::seeded(rand::random()),
+            jitter: Jitter::seeded(random_seed()),
             tasks: tasks.clone(),
         };
         tracing::info!(node = settings.node_name, "starting");
@@ -156,6 +157,11 @@ fn node_ips(configured: Option<&str>) -> Vec<String> {
         Some(socket.local_addr().ok()?.ip().to_string())
     };
     route().into_iter().collect()
+}
+
+/// The standard library seeds its hash maps from the kernel; that is random enough for jitter.
+fn random_seed() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 fn make_dir(fs: &dyn Fs, path: &Path, mode: u32) -> Result<(), StartError> {
