@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// How a test's node differs from the usual one.
 #[derive(Debug, Clone, Default)]
 pub struct NodeOptions {
-    /// Leave containerd to be launched by the test.
+    /// Have containerd down, without so much as a socket, for the test to restart.
     pub runtime_absent: bool,
     /// Watch this file of the manifest directory instead of the directory.
     pub single_file: Option<String>,
@@ -51,9 +51,10 @@ impl Node {
     /// A node that differs from the usual one.
     pub fn start_with(options: NodeOptions) -> Result<Self> {
         let binary = binaries::klet_binary()?;
-        let mut containerd = Containerd::prepare(ContainerdOptions::with_usual_images()?)?;
-        if !options.runtime_absent {
-            containerd.launch()?;
+        let mut containerd = Containerd::start(ContainerdOptions::with_usual_images()?)?;
+        if options.runtime_absent {
+            containerd.kill()?;
+            containerd.remove_socket()?;
         }
         let manifests = ManifestDir::new(&containerd.dir().join("manifests"))?;
         let watched = match &options.single_file {

@@ -31,6 +31,8 @@ pub struct ContainerView {
     pub state: String,
     /// Reason of the state, such as `CrashLoopBackOff`.
     pub reason: String,
+    /// Message of the state.
+    pub message: String,
     /// When it started, if it is running.
     pub started_at: String,
     /// Exit code of the state, or of the run before.
@@ -79,6 +81,7 @@ fn container(value: &Value) -> ContainerView {
         id: id.split_once("://").map_or("", |(_, id)| id).to_owned(),
         state,
         reason: text(&detail["reason"]),
+        message: text(&detail["message"]),
         started_at: text(&detail["startedAt"]),
         exit_code: detail["exitCode"].as_i64().or_else(|| last.as_i64()),
         restarts: value["restartCount"].as_i64().unwrap_or_default(),

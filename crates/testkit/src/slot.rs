@@ -31,7 +31,6 @@ pub struct Slot {
 impl Slot {
     /// Takes the first free slot whose addresses nobody on this host routes.
     pub fn take() -> Result<Self> {
-        fs::create_dir_all(BASE).with_context(|| format!("cannot create {BASE}"))?;
         let routes = host::routes()?;
         for number in 0..SLOTS {
             let Some(slot) = Self::try_lock(number)? else { continue };
@@ -51,6 +50,7 @@ impl Slot {
     }
 
     fn try_lock(number: u16) -> Result<Option<Self>> {
+        fs::create_dir_all(BASE).with_context(|| format!("cannot create {BASE}"))?;
         let path = Path::new(BASE).join(format!("{number}.lock"));
         let lock = File::options()
             .create(true)
@@ -115,6 +115,10 @@ mod tests {
         assert_ne!(a.dir(), b.dir());
         assert_ne!(a.bridge(), b.bridge());
         assert_ne!(a.subnet(), b.subnet());
+        for slot in [a, b] {
+            cleanup::sweep(&slot).unwrap();
+            assert!(!slot.dir().exists());
+        }
     }
 
     #[test]

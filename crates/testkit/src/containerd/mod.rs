@@ -151,6 +151,12 @@ impl Containerd {
         }
     }
 
+    /// Removes the socket a killed daemon leaves, as if none had ever run.
+    pub fn remove_socket(&self) -> Result<()> {
+        let socket = &self.paths.socket;
+        std::fs::remove_file(socket).with_context(|| format!("cannot remove {}", socket.display()))
+    }
+
     /// Kills the daemon, if it runs, and starts it again on the same state.
     pub fn restart(&mut self) -> Result<()> {
         self.kill()?;
