@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use testkit::{Containerd, ContainerdOptions, Klet, KletOptions, ManifestDir, PodManifest, eventually};
+use testkit::{
+    Containerd, ContainerdOptions, Klet, KletOptions, ManifestDir, PodManifest, eventually,
+};
 
 use crate::interrupt::Interrupt;
 
@@ -85,15 +87,30 @@ fn churn(round: u32, pods: u32, containerd: &Containerd, manifests: &ManifestDir
     let running = |what: &str, generation: &str| {
         eventually(ROUND_LIMIT, what, || {
             let containers = cri.containers()?;
-            let running = containers.iter().filter(|container| container.state == 1).count();
+            let running = containers
+                .iter()
+                .filter(|container| container.state == 1)
+                .count();
             ensure!(running == pods as usize, "{running} of {pods} run");
             let sandboxes = cri.sandboxes()?;
             let wanted = |labels: &std::collections::BTreeMap<String, String>| {
-                labels.get("generation").is_some_and(|found| found == generation)
+                labels
+                    .get("generation")
+                    .is_some_and(|found| found == generation)
             };
-            let current = sandboxes.iter().filter(|sandbox| wanted(&sandbox.labels)).count();
-            let expected = if generation == "2" { pods.div_ceil(2) } else { pods };
-            ensure!(current == expected as usize, "{current} of {expected} are current");
+            let current = sandboxes
+                .iter()
+                .filter(|sandbox| wanted(&sandbox.labels))
+                .count();
+            let expected = if generation == "2" {
+                pods.div_ceil(2)
+            } else {
+                pods
+            };
+            ensure!(
+                current == expected as usize,
+                "{current} of {expected} are current"
+            );
             Ok(())
         })
     };
@@ -108,7 +125,10 @@ fn churn(round: u32, pods: u32, containerd: &Containerd, manifests: &ManifestDir
     manifests.clear()?;
     eventually(ROUND_LIMIT, "the runtime to be empty", || {
         let (sandboxes, containers) = (cri.sandboxes()?.len(), cri.containers()?.len());
-        ensure!(sandboxes + containers == 0, "{sandboxes} sandboxes, {containers} containers left");
+        ensure!(
+            sandboxes + containers == 0,
+            "{sandboxes} sandboxes, {containers} containers left"
+        );
         Ok(())
     })
 }
@@ -117,6 +137,8 @@ fn churn(round: u32, pods: u32, containerd: &Containerd, manifests: &ManifestDir
 fn usage(klet: &Klet) -> Result<(u64, usize)> {
     let id = klet.process_id().context("klet is not running")?;
     let sample = crate::bench::process::Sample::take(id)?;
-    let files = fs::read_dir(format!("/proc/{id}/fd")).context("cannot list klet's files")?.count();
+    let files = fs::read_dir(format!("/proc/{id}/fd"))
+        .context("cannot list klet's files")?
+        .count();
     Ok((sample.rss_kb, files))
 }

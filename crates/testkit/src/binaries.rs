@@ -16,7 +16,9 @@ pub fn klet_binary() -> Result<PathBuf> {
     }
     // Once per process: cargo takes a while even when nothing has changed.
     let built = BUILT.get_or_init(|| build().map_err(|err| format!("{err:#}")));
-    built.clone().map_err(|err| anyhow!("cannot build klet: {err}"))
+    built
+        .clone()
+        .map_err(|err| anyhow!("cannot build klet: {err}"))
 }
 
 fn build() -> Result<PathBuf> {
@@ -28,7 +30,15 @@ fn build() -> Result<PathBuf> {
     // The whole workspace decides on features, as it does under `cargo test`:
     // naming klet alone would build its dependencies a second time.
     command
-        .args(["build", "--quiet", "--workspace", "--bin", "klet", "--profile", &place.profile])
+        .args([
+            "build",
+            "--quiet",
+            "--workspace",
+            "--bin",
+            "klet",
+            "--profile",
+            &place.profile,
+        ])
         .env("CARGO_TARGET_DIR", &place.target)
         .current_dir(workspace());
     process::run(&mut command)?;

@@ -34,7 +34,10 @@ pub fn sweep(slot: &Slot) -> Result<()> {
     let ids = container_ids(dir);
     let sockets = shim_sockets(dir);
     let namespaces = network_namespaces(dir);
-    kill_all(|| process::with_argument_below(dir), "processes of the instance")?;
+    kill_all(
+        || process::with_argument_below(dir),
+        "processes of the instance",
+    )?;
     remove_cgroups(&ids)?;
     for point in host::mounts_below(dir)? {
         // A mount that went with its parent is gone already.
@@ -55,19 +58,25 @@ pub fn sweep(slot: &Slot) -> Result<()> {
 
 /// Ids of every container and sandbox the instance knows or knew.
 fn container_ids(dir: &Path) -> BTreeSet<String> {
-    [TASKS, "root/io.containerd.grpc.v1.cri/sandboxes", "root/io.containerd.grpc.v1.cri/containers"]
-        .iter()
-        .filter_map(|place| fs::read_dir(dir.join(place)).ok())
-        .flat_map(|entries| entries.flatten())
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        // Anything shorter could be the name of somebody else's control group.
-        .filter(|name| name.len() == 64)
-        .collect()
+    [
+        TASKS,
+        "root/io.containerd.grpc.v1.cri/sandboxes",
+        "root/io.containerd.grpc.v1.cri/containers",
+    ]
+    .iter()
+    .filter_map(|place| fs::read_dir(dir.join(place)).ok())
+    .flat_map(|entries| entries.flatten())
+    .filter_map(|entry| entry.file_name().into_string().ok())
+    // Anything shorter could be the name of somebody else's control group.
+    .filter(|name| name.len() == 64)
+    .collect()
 }
 
 /// Sockets of the shims, which lie outside the instance's directory.
 fn shim_sockets(dir: &Path) -> Vec<PathBuf> {
-    let Ok(tasks) = fs::read_dir(dir.join(TASKS)) else { return Vec::new() };
+    let Ok(tasks) = fs::read_dir(dir.join(TASKS)) else {
+        return Vec::new();
+    };
     tasks
         .flatten()
         .filter_map(|task| fs::read_to_string(task.path().join("address")).ok())
@@ -81,7 +90,10 @@ fn shim_sockets(dir: &Path) -> Vec<PathBuf> {
 fn network_namespaces(dir: &Path) -> BTreeSet<PathBuf> {
     let store = dir.join("root/io.containerd.metadata.v1.bolt/meta.db");
     let bytes = fs::read(store).unwrap_or_default();
-    find_namespaces(&bytes).into_iter().filter(|path| path.exists()).collect()
+    find_namespaces(&bytes)
+        .into_iter()
+        .filter(|path| path.exists())
+        .collect()
 }
 
 fn find_namespaces(bytes: &[u8]) -> BTreeSet<PathBuf> {
@@ -91,7 +103,9 @@ fn find_namespaces(bytes: &[u8]) -> BTreeSet<PathBuf> {
     for at in 0..bytes.len().saturating_sub(MARK.len() + UUID - 1) {
         let name = &bytes[at + MARK.len()..at + MARK.len() + UUID];
         if bytes[at..].starts_with(MARK)
-            && name.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'-')
+            && name
+                .iter()
+                .all(|byte| byte.is_ascii_hexdigit() || *byte == b'-')
         {
             let name = String::from_utf8_lossy(name);
             found.insert(Path::new("/run/netns").join(format!("cni-{name}")));
@@ -123,7 +137,10 @@ fn kill_all(find: impl Fn() -> Vec<Pid>, what: &str) -> Result<()> {
 fn remove_cgroups(ids: &BTreeSet<String>) -> Result<()> {
     let mut groups = Vec::new();
     find_cgroups(Path::new("/sys/fs/cgroup"), ids, 0, &mut groups);
-    kill_all(|| groups.iter().flat_map(|group| members(group)).collect(), "containers")?;
+    kill_all(
+        || groups.iter().flat_map(|group| members(group)).collect(),
+        "containers",
+    )?;
     let deadline = Instant::now() + PATIENCE;
     for group in groups {
         // Zombies hold a group until their parent has reaped them.
@@ -144,13 +161,19 @@ fn find_cgroups(dir: &Path, ids: &BTreeSet<String>, depth: usize, found: &mut Ve
     if depth > CGROUP_DEPTH_MAX || ids.is_empty() {
         return;
     }
-    let Ok(entries) = fs::read_dir(dir) else { return };
+    let Ok(entries) = fs::read_dir(dir) else {
+        return;
+    };
     for entry in entries.flatten() {
         // Not through links: cgroup v1 joins controllers by them.
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
-        if entry.file_name().to_str().is_some_and(|name| ids.contains(name)) {
+        if entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| ids.contains(name))
+        {
             found.push(entry.path());
         } else {
             find_cgroups(&entry.path(), ids, depth + 1, found);
@@ -160,7 +183,9 @@ fn find_cgroups(dir: &Path, ids: &BTreeSet<String>, depth: usize, found: &mut Ve
 
 fn members(group: &Path) -> Vec<Pid> {
     let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    text.lines().filter_map(|line| line.parse().ok().and_then(Pid::from_raw)).collect()
+    text.lines()
+        .filter_map(|line| line.parse().ok().and_then(Pid::from_raw))
+        .collect()
 }
 
 fn remove_bridge(name: &str) -> Result<()> {
@@ -173,9 +198,13 @@ fn remove_bridge(name: &str) -> Result<()> {
 /// Deletes the rules and chains that carry the network's name.
 fn remove_firewall_rules(network: &str) -> Result<()> {
     // Without the program nobody can have made rules.
-    let Ok(save) = host::program("iptables-save", "iptables") else { return Ok(()) };
+    let Ok(save) = host::program("iptables-save", "iptables") else {
+        return Ok(());
+    };
     let rules = process::run(Command::new(save).args(["-t", "nat"]))?;
-    let Some(script) = deletion_script(&rules, network) else { return Ok(()) };
+    let Some(script) = deletion_script(&rules, network) else {
+        return Ok(());
+    };
     let restore = host::program("iptables-restore", "iptables")?;
     let mut child = Command::new(restore)
         .arg("--noflush")
@@ -183,7 +212,9 @@ fn remove_firewall_rules(network: &str) -> Result<()> {
         .spawn()
         .context("cannot start iptables-restore")?;
     if let Some(mut input) = child.stdin.take() {
-        input.write_all(script.as_bytes()).context("cannot write to iptables-restore")?;
+        input
+            .write_all(script.as_bytes())
+            .context("cannot write to iptables-restore")?;
     }
     let status = child.wait().context("cannot wait for iptables-restore")?;
     if !status.success() {
@@ -220,7 +251,9 @@ fn deletion_script(rules: &str, network: &str) -> Option<String> {
 
 /// Removes the fixed log directory's links into this instance.
 fn remove_log_links(dir: &Path) -> Result<()> {
-    let Ok(entries) = fs::read_dir("/var/log/containers") else { return Ok(()) };
+    let Ok(entries) = fs::read_dir("/var/log/containers") else {
+        return Ok(());
+    };
     for entry in entries.flatten() {
         if fs::read_link(entry.path()).is_ok_and(|target| target.starts_with(dir)) {
             remove_file(&entry.path())?;
@@ -247,7 +280,10 @@ mod tests {
         let bytes = b"xx/var/run/netns/cni-0c1f4aa2-0d8f-1c2b-9d0e-00112233aabb\x00/netns/cni-no";
         let found = find_namespaces(bytes);
         let expected = "/run/netns/cni-0c1f4aa2-0d8f-1c2b-9d0e-00112233aabb";
-        assert_eq!(found.into_iter().collect::<Vec<_>>(), [PathBuf::from(expected)]);
+        assert_eq!(
+            found.into_iter().collect::<Vec<_>>(),
+            [PathBuf::from(expected)]
+        );
     }
 
     #[test]

@@ -148,7 +148,10 @@ impl Klet {
 
     /// Fails, with the end of the log, if klet has ended by itself.
     pub fn check_alive(&mut self) -> Result<()> {
-        self.process.as_mut().context("klet is not running")?.check_alive()
+        self.process
+            .as_mut()
+            .context("klet is not running")?
+            .check_alive()
     }
 
     /// Port of /healthz.
@@ -197,13 +200,18 @@ pub fn reserve_port(wanted: u16) -> Result<(TcpListener, u16)> {
     let listener = TcpListener::bind(("127.0.0.1", wanted))
         .or_else(|_| TcpListener::bind(("127.0.0.1", 0)))
         .context("cannot find a free port")?;
-    let port = listener.local_addr().context("cannot read the port")?.port();
+    let port = listener
+        .local_addr()
+        .context("cannot read the port")?
+        .port();
     Ok((listener, port))
 }
 
 /// Files in the fixed directory of container logs that link into `dir`.
 pub fn log_links_into(dir: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir("/var/log/containers") else { return Vec::new() };
+    let Ok(entries) = fs::read_dir("/var/log/containers") else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .map(|entry| entry.path())

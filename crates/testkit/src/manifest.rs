@@ -50,8 +50,8 @@ impl ManifestDir {
 
     /// Removes every file.
     pub fn clear(&self) -> Result<()> {
-        let entries = fs::read_dir(&self.0)
-            .with_context(|| format!("cannot list {}", self.0.display()))?;
+        let entries =
+            fs::read_dir(&self.0).with_context(|| format!("cannot list {}", self.0.display()))?;
         for entry in entries {
             let path = entry.context("cannot list the manifests")?.path();
             fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
@@ -145,7 +145,10 @@ impl PodManifest {
     /// The manifest, which is also YAML.
     pub fn to_json(&self) -> String {
         let map = |pairs: &[(String, String)]| -> Value {
-            pairs.iter().map(|(key, value)| (key.clone(), json!(value))).collect::<Value>()
+            pairs
+                .iter()
+                .map(|(key, value)| (key.clone(), json!(value)))
+                .collect::<Value>()
         };
         let manifest = json!({
             "apiVersion": "v1",

@@ -33,7 +33,9 @@ impl Slot {
     pub fn take() -> Result<Self> {
         let routes = host::routes()?;
         for number in 0..SLOTS {
-            let Some(slot) = Self::try_lock(number)? else { continue };
+            let Some(slot) = Self::try_lock(number)? else {
+                continue;
+            };
             cleanup::sweep(&slot)?;
             let (address, prefix) = slot.subnet();
             if routes.iter().any(|route| route.overlaps(address, prefix)) {
@@ -61,7 +63,11 @@ impl Slot {
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 let dir = Path::new(BASE).join(number.to_string());
-                Ok(Some(Self { number, dir, _lock: lock }))
+                Ok(Some(Self {
+                    number,
+                    dir,
+                    _lock: lock,
+                }))
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(err) => Err(err).with_context(|| format!("cannot lock {}", path.display())),
@@ -92,11 +98,15 @@ impl Slot {
 
 /// Removes what instances whose owner died have left. Returns how many there were.
 pub fn reap_stale() -> Result<usize> {
-    let Ok(entries) = fs::read_dir(BASE) else { return Ok(0) };
+    let Ok(entries) = fs::read_dir(BASE) else {
+        return Ok(0);
+    };
     let mut reaped = 0;
     for entry in entries {
         let name = entry.context("cannot list the test slots")?.file_name();
-        let Some(number) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Some(number) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
         if let Some(slot) = Slot::try_lock(number)? {
             cleanup::sweep(&slot)?;
             reaped += 1;

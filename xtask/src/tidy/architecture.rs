@@ -18,13 +18,23 @@ pub fn check(text: &str, crates: &[String]) -> Vec<Finding> {
     for (name, line) in &named {
         if !crates.contains(name) {
             let mend = "take it out, or add the crate";
-            findings.push(Finding::new(FILE, *line, format!("crates/{name} does not exist"), mend));
+            findings.push(Finding::new(
+                FILE,
+                *line,
+                format!("crates/{name} does not exist"),
+                mend,
+            ));
         }
     }
     let names: BTreeSet<&String> = named.iter().map(|(name, _)| name).collect();
     for name in crates.iter().filter(|name| !names.contains(name)) {
         let mend = "add a line that says what the crate is for";
-        findings.push(Finding::new(FILE, 1, format!("crates/{name} is not mentioned"), mend));
+        findings.push(Finding::new(
+            FILE,
+            1,
+            format!("crates/{name} is not mentioned"),
+            mend,
+        ));
     }
     findings
 }
@@ -47,10 +57,12 @@ fn named_crates(text: &str) -> Vec<(String, usize)> {
             list = Some((indent, None));
             continue;
         }
-        let Some((top, children)) = list else { continue };
+        let Some((top, children)) = list else {
+            continue;
+        };
         if line.trim().is_empty() || indent <= top {
             list = None;
-        } else if *children.get_or_insert_default(indent) == indent {
+        } else if children.unwrap_or(indent) == indent {
             list = Some((top, Some(indent)));
             if let Some(name) = first.strip_suffix('/') {
                 named.push((name.to_owned(), number + 1));
@@ -61,7 +73,8 @@ fn named_crates(text: &str) -> Vec<(String, usize)> {
 }
 
 fn leading_name(text: &str) -> &str {
-    let end = text.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-' && letter != '_');
+    let end =
+        text.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-' && letter != '_');
     &text[..end.unwrap_or(text.len())]
 }
 
@@ -71,7 +84,10 @@ mod tests {
 
     fn found(text: &str, crates: &[&str]) -> Vec<String> {
         let crates: Vec<String> = crates.iter().map(|name| (*name).to_owned()).collect();
-        check(text, &crates).iter().map(Finding::to_string).collect()
+        check(text, &crates)
+            .iter()
+            .map(Finding::to_string)
+            .collect()
     }
 
     const MAP: &str = "# Map\n```\ncrates/\n  klet/      the binary\n  cri/       the client\n    src/     deeper\nxtask/\n```\n";
@@ -79,7 +95,9 @@ mod tests {
     #[test]
     fn a_tree_names_its_crates() {
         assert!(found(MAP, &["klet", "cri"]).is_empty());
-        assert!(found(MAP, &["klet"])[0].starts_with("ARCHITECTURE.md:5: crates/cri does not exist"));
+        assert!(
+            found(MAP, &["klet"])[0].starts_with("ARCHITECTURE.md:5: crates/cri does not exist")
+        );
         assert!(found(MAP, &["klet", "cri", "new"])[0].contains("crates/new is not mentioned"));
     }
 

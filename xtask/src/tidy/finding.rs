@@ -14,13 +14,30 @@ pub struct Finding {
 
 impl Finding {
     /// In a file, at a line counted from 1.
-    pub fn new(path: impl AsRef<Path>, line: usize, what: impl Into<String>, mend: &'static str) -> Self {
-        Self { path: path.as_ref().to_owned(), line, what: what.into(), mend }
+    pub fn new(
+        path: impl AsRef<Path>,
+        line: usize,
+        what: impl Into<String>,
+        mend: &'static str,
+    ) -> Self {
+        Self {
+            path: path.as_ref().to_owned(),
+            line,
+            what: what.into(),
+            mend,
+        }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}; {}", self.path.display(), self.line, self.what, self.mend)
+        write!(
+            f,
+            "{}:{}: {}; {}",
+            self.path.display(),
+            self.line,
+            self.what,
+            self.mend
+        )
     }
 }

@@ -6,7 +6,15 @@ use super::finding::Finding;
 
 /// Files, or folders, of these names hold decisions.
 const PURE_NAMES: &[&str] = &[
-    "plan", "diff", "merge", "generate", "rank", "policy", "parse", "lifecycle", "pod_plan",
+    "plan",
+    "diff",
+    "merge",
+    "generate",
+    "rank",
+    "policy",
+    "parse",
+    "lifecycle",
+    "pod_plan",
 ];
 
 /// Crates that are pure throughout.
@@ -29,12 +37,19 @@ pub fn check(path: &Path, text: &str) -> Vec<Finding> {
         return Vec::new();
     }
     let mut findings = Vec::new();
-    let product = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
+    let product = text
+        .lines()
+        .take_while(|line| !line.starts_with("#[cfg(test)]"));
     for (number, line) in product.enumerate() {
         let code = line.split("//").next().unwrap_or_default();
         for effect in EFFECTS.iter().filter(|effect| mentions(code, effect)) {
             let mend = "pass what it gives as an argument, and leave the call to a worker, writer or executor";
-            findings.push(Finding::new(path, number + 1, format!("`{effect}` in a pure file"), mend));
+            findings.push(Finding::new(
+                path,
+                number + 1,
+                format!("`{effect}` in a pure file"),
+                mend,
+            ));
         }
     }
     findings
@@ -84,9 +99,18 @@ mod tests {
     #[test]
     fn only_code_counts_and_only_whole_words() {
         let pure = "crates/kubelet/src/pleg/diff.rs";
-        assert_eq!(count(pure, "//! Knows no tokio.\nlet a = 1; // nor std::fs\n"), 0);
-        assert_eq!(count(pure, "let a = operand::left();\nlet tokio_like = 1;\n"), 0);
-        assert_eq!(count(pure, "let a = rand::random();\nlet b = Instant::now();\n"), 2);
+        assert_eq!(
+            count(pure, "//! Knows no tokio.\nlet a = 1; // nor std::fs\n"),
+            0
+        );
+        assert_eq!(
+            count(pure, "let a = operand::left();\nlet tokio_like = 1;\n"),
+            0
+        );
+        assert_eq!(
+            count(pure, "let a = rand::random();\nlet b = Instant::now();\n"),
+            2
+        );
     }
 
     #[test]

@@ -22,9 +22,19 @@ pub const BUSYBOX: &str = "docker.io/library/busybox:latest";
 /// One file or link of an image.
 #[derive(Debug, Clone)]
 pub(crate) enum Entry {
-    Directory { path: String, mode: u32 },
-    File { path: String, mode: u32, content: Vec<u8> },
-    Link { path: String, target: String },
+    Directory {
+        path: String,
+        mode: u32,
+    },
+    File {
+        path: String,
+        mode: u32,
+        content: Vec<u8>,
+    },
+    Link {
+        path: String,
+        target: String,
+    },
 }
 
 /// A single-layer image.
@@ -71,7 +81,11 @@ impl Image {
         let mut image = Self::new(BUSYBOX)
             .directory("tmp", 0o1777)
             .directory("root", 0o700)
-            .file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n".to_vec())
+            .file(
+                "etc/passwd",
+                0o644,
+                b"root:x:0:0:root:/root:/bin/sh\n".to_vec(),
+            )
             .file("etc/group", 0o644, b"root:x:0:\n".to_vec())
             .file("bin/busybox", 0o755, program);
         for tool in tools.split_whitespace().filter(|tool| *tool != "busybox") {
@@ -91,7 +105,10 @@ impl Image {
                 program.display()
             );
         }
-        let file = program.file_name().context("a program has a file name")?.to_string_lossy();
+        let file = program
+            .file_name()
+            .context("a program has a file name")?
+            .to_string_lossy();
         let mut image = Self::new(name).file(&file, 0o755, content);
         image.entrypoint = vec![format!("/{file}")];
         Ok(image)
@@ -99,19 +116,29 @@ impl Image {
 
     /// Adds a file.
     pub fn file(mut self, path: &str, mode: u32, content: Vec<u8>) -> Self {
-        self.entries.push(Entry::File { path: path.to_owned(), mode, content });
+        self.entries.push(Entry::File {
+            path: path.to_owned(),
+            mode,
+            content,
+        });
         self
     }
 
     /// Adds a directory.
     pub fn directory(mut self, path: &str, mode: u32) -> Self {
-        self.entries.push(Entry::Directory { path: path.to_owned(), mode });
+        self.entries.push(Entry::Directory {
+            path: path.to_owned(),
+            mode,
+        });
         self
     }
 
     /// Adds a symbolic link.
     pub fn link(mut self, path: &str, target: &str) -> Self {
-        self.entries.push(Entry::Link { path: path.to_owned(), target: target.to_owned() });
+        self.entries.push(Entry::Link {
+            path: path.to_owned(),
+            target: target.to_owned(),
+        });
         self
     }
 
@@ -122,8 +149,8 @@ impl Image {
 
     /// Writes it as an OCI archive.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let file = fs::File::create(path)
-            .with_context(|| format!("cannot create {}", path.display()))?;
+        let file =
+            fs::File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
         archive::write(self, std::io::BufWriter::new(file))
             .with_context(|| format!("cannot write the image {} to {}", self.name, path.display()))
     }
@@ -131,8 +158,13 @@ impl Image {
 
 /// Whether an ELF program asks for a dynamic loader (program header PT_INTERP).
 fn has_interpreter(elf: &[u8]) -> bool {
-    let half = |at: usize| elf.get(at..at + 2).map(|b| usize::from(u16::from_le_bytes([b[0], b[1]])));
-    let (Some(size), Some(count)) = (half(54), half(56)) else { return false };
+    let half = |at: usize| {
+        elf.get(at..at + 2)
+            .map(|b| usize::from(u16::from_le_bytes([b[0], b[1]])))
+    };
+    let (Some(size), Some(count)) = (half(54), half(56)) else {
+        return false;
+    };
     (0..count).any(|n| elf.get(64 + n * size) == Some(&3))
 }
 
@@ -143,7 +175,9 @@ mod tests {
     #[test]
     fn a_dynamic_program_is_refused_with_advice() {
         let own = std::env::current_exe().unwrap();
-        let err = Image::of_program("example.com/x:1", &own).unwrap_err().to_string();
+        let err = Image::of_program("example.com/x:1", &own)
+            .unwrap_err()
+            .to_string();
         assert!(err.contains("make dist"), "{err}");
     }
 

@@ -12,37 +12,37 @@ const HEADERS: u64 = 64 + 56;
 /// The instructions, then the signal set they point at.
 const CODE: &[&[u8]] = &[
     // rt_sigprocmask(SIG_SETMASK, &set, NULL, 8)
-    &[0xbf, 2, 0, 0, 0],                   // mov edi, 2
-    &[0x48, 0x8d, 0x35, 0x58, 0, 0, 0],    // lea rsi, [rip + 0x58]   (set)
-    &[0x31, 0xd2],                         // xor edx, edx
-    &[0x41, 0xba, 8, 0, 0, 0],             // mov r10d, 8
-    &[0xb8, 14, 0, 0, 0],                  // mov eax, 14
-    &[0x0f, 0x05],                         // syscall
+    &[0xbf, 2, 0, 0, 0],                // mov edi, 2
+    &[0x48, 0x8d, 0x35, 0x58, 0, 0, 0], // lea rsi, [rip + 0x58]   (set)
+    &[0x31, 0xd2],                      // xor edx, edx
+    &[0x41, 0xba, 8, 0, 0, 0],          // mov r10d, 8
+    &[0xb8, 14, 0, 0, 0],               // mov eax, 14
+    &[0x0f, 0x05],                      // syscall
     // wait: rt_sigtimedwait(&set, NULL, NULL, 8)
-    &[0x48, 0x8d, 0x3d, 0x42, 0, 0, 0],    // lea rdi, [rip + 0x42]   (set)
-    &[0x31, 0xf6],                         // xor esi, esi
-    &[0x31, 0xd2],                         // xor edx, edx
-    &[0x41, 0xba, 8, 0, 0, 0],             // mov r10d, 8
-    &[0xb8, 128, 0, 0, 0],                 // mov eax, 128
-    &[0x0f, 0x05],                         // syscall
-    &[0x83, 0xf8, 15],                     // cmp eax, SIGTERM
-    &[0x74, 0x23],                         // je exit
-    &[0x83, 0xf8, 2],                      // cmp eax, SIGINT
-    &[0x74, 0x1e],                         // je exit
+    &[0x48, 0x8d, 0x3d, 0x42, 0, 0, 0], // lea rdi, [rip + 0x42]   (set)
+    &[0x31, 0xf6],                      // xor esi, esi
+    &[0x31, 0xd2],                      // xor edx, edx
+    &[0x41, 0xba, 8, 0, 0, 0],          // mov r10d, 8
+    &[0xb8, 128, 0, 0, 0],              // mov eax, 128
+    &[0x0f, 0x05],                      // syscall
+    &[0x83, 0xf8, 15],                  // cmp eax, SIGTERM
+    &[0x74, 0x23],                      // je exit
+    &[0x83, 0xf8, 2],                   // cmp eax, SIGINT
+    &[0x74, 0x1e],                      // je exit
     // reap: wait4(-1, NULL, WNOHANG, NULL) until nobody is left
     &[0x48, 0xc7, 0xc7, 0xff, 0xff, 0xff, 0xff], // mov rdi, -1
-    &[0x31, 0xf6],                         // xor esi, esi
-    &[0xba, 1, 0, 0, 0],                   // mov edx, WNOHANG
-    &[0x45, 0x31, 0xd2],                   // xor r10d, r10d
-    &[0xb8, 61, 0, 0, 0],                  // mov eax, 61
-    &[0x0f, 0x05],                         // syscall
-    &[0x85, 0xc0],                         // test eax, eax
-    &[0x7f, 0xe4],                         // jg reap
-    &[0xeb, 0xc0],                         // jmp wait
+    &[0x31, 0xf6],                               // xor esi, esi
+    &[0xba, 1, 0, 0, 0],                         // mov edx, WNOHANG
+    &[0x45, 0x31, 0xd2],                         // xor r10d, r10d
+    &[0xb8, 61, 0, 0, 0],                        // mov eax, 61
+    &[0x0f, 0x05],                               // syscall
+    &[0x85, 0xc0],                               // test eax, eax
+    &[0x7f, 0xe4],                               // jg reap
+    &[0xeb, 0xc0],                               // jmp wait
     // exit: exit_group(0)
-    &[0x31, 0xff],                         // xor edi, edi
-    &[0xb8, 231, 0, 0, 0],                 // mov eax, 231
-    &[0x0f, 0x05],                         // syscall
+    &[0x31, 0xff],         // xor edi, edi
+    &[0xb8, 231, 0, 0, 0], // mov eax, 231
+    &[0x0f, 0x05],         // syscall
     // set: SIGINT | SIGTERM | SIGCHLD
     &[0x02, 0x40, 0x01, 0, 0, 0, 0, 0],
 ];
@@ -91,7 +91,10 @@ mod tests {
         let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
         kill_process(pid, Signal::CHILD).unwrap();
         std::thread::sleep(Duration::from_millis(50));
-        assert!(child.try_wait().unwrap().is_none(), "it must outlive SIGCHLD");
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "it must outlive SIGCHLD"
+        );
         kill_process(pid, Signal::TERM).unwrap();
         let status = child.wait().unwrap();
         assert_eq!((status.code(), status.signal()), (Some(0), None));
