@@ -70,6 +70,5 @@ bench: setup dist ## Measure klet and write docs/benchmarks.md (UPSTREAM_KUBELET
 	$(CARGO) build --quiet --release -p xtask
 	$(AS_ROOT) $(TARGET_DIR)/release/xtask bench --klet $(DIST_DIR)/$(TARGET)/dist/klet $(BENCH_FLAGS)
 
-soak: setup build ## Churn pods on a real node for an hour (SOAK_FLAGS="--minutes 5") and watch for leaks
-	$(CARGO) build --quiet --release -p xtask
-	$(AS_ROOT) $(TARGET_DIR)/release/xtask soak --klet $(TARGET_DIR)/release/klet $(SOAK_FLAGS)
+soak: ## Simulate whole nodes under faults with random seeds until Ctrl-C
+	$(CARGO) run --release -p kubelet-sim --bin soak

@@ -11,10 +11,7 @@ fn containers(node: &Node) -> Result<BTreeMap<String, (i64, i64, u32)>> {
     for container in node.cri().containers()? {
         let status = node.cri().container_status(&container.id)?;
         let attempt = container.metadata.map_or(0, |metadata| metadata.attempt);
-        found.insert(
-            container.id,
-            (status.created_at, status.started_at, attempt),
-        );
+        found.insert(container.id, (status.created_at, status.started_at, attempt));
     }
     Ok(found)
 }
@@ -25,8 +22,7 @@ fn a_kill_leaves_every_container_alone() -> Result<()> {
     let two = PodManifest::script("two", "exec sleep 1000").container("side", "exec sleep 1000");
     node.manifests.put_pod(&two)?;
     node.manifests.put_pod(&PodManifest::pause("small"))?;
-    node.manifests
-        .put_pod(&PodManifest::script("done", "exit 0").restart("Never"))?;
+    node.manifests.put_pod(&PodManifest::script("done", "exit 0").restart("Never"))?;
     let before = [node.wait_running("two")?, node.wait_running("small")?];
     let done = node.eventually("done to be done", || {
         let pod = node.pod("done")?;
@@ -39,10 +35,7 @@ fn a_kill_leaves_every_container_alone() -> Result<()> {
     for _ in 0..3 {
         node.klet.restart()?;
         let after = [node.wait_running("two")?, node.wait_running("small")?];
-        assert_eq!(
-            after, before,
-            "uids, addresses, ids, start times and counts are the same"
-        );
+        assert_eq!(after, before, "uids, addresses, ids, start times and counts are the same");
         let still = node.eventually("done to be known as done", || {
             let pod = node.pod("done")?;
             ensure!(pod.phase == "Succeeded", "it is {pod:?}");
@@ -90,18 +83,9 @@ fn a_kill_while_pods_come_up_loses_and_doubles_nothing() -> Result<()> {
     node.eventually("one sandbox and one container per pod", || {
         for name in &names {
             let (sandboxes, containers) = node.in_runtime(name)?;
-            let ready = sandboxes
-                .iter()
-                .filter(|sandbox| sandbox.state == 0)
-                .count();
-            let running = containers
-                .iter()
-                .filter(|container| container.state == 1)
-                .count();
-            ensure!(
-                ready == 1 && running == 1,
-                "{name}: {sandboxes:?} {containers:?}"
-            );
+            let ready = sandboxes.iter().filter(|sandbox| sandbox.state == 0).count();
+            let running = containers.iter().filter(|container| container.state == 1).count();
+            ensure!(ready == 1 && running == 1, "{name}: {sandboxes:?} {containers:?}");
         }
         Ok(())
     })?;

@@ -27,65 +27,36 @@ fn a_directory_is_followed() -> Result<()> {
 
     // YAML and JSON side by side; what is hidden or not a file is left alone.
     node.manifests.put("yaml.yaml", YAML)?;
-    node.manifests
-        .put(".hidden.yaml", YAML.replace("name: yaml", "name: hidden"))?;
+    node.manifests.put(".hidden.yaml", YAML.replace("name: yaml", "name: hidden"))?;
     fs::create_dir(node.manifests.path().join("folder"))?;
-    node.manifests
-        .put_pod(&PodManifest::script("json", "exec sleep 1000"))?;
+    node.manifests.put_pod(&PodManifest::script("json", "exec sleep 1000"))?;
     let first = node.wait_running("yaml")?;
     let json = node.wait_running("json")?;
-    assert_eq!(
-        (first.namespace.as_str(), first.phase.as_str()),
-        ("default", "Running")
-    );
-    assert!(
-        first.ip.is_some() && first.ip != json.ip,
-        "each pod has its own address"
-    );
-    assert_eq!(
-        node.klet.pods()?.len(),
-        2,
-        "nothing else was taken for a pod"
-    );
+    assert_eq!((first.namespace.as_str(), first.phase.as_str()), ("default", "Running"));
+    assert!(first.ip.is_some() && first.ip != json.ip, "each pod has its own address");
+    assert_eq!(node.klet.pods()?.len(), 2, "nothing else was taken for a pod");
 
     // An edit replaces the pod: same name, new uid, new container.
-    node.manifests
-        .put("yaml.yaml", YAML.replace("value: hello", "value: goodbye"))?;
+    node.manifests.put("yaml.yaml", YAML.replace("value: hello", "value: goodbye"))?;
     let second = node.eventually("the edited pod to replace the old one", || {
         let pod = node.wait_running("yaml")?;
         ensure!(pod.uid != first.uid, "it is still {pod:?}");
         let (sandboxes, containers) = node.in_runtime("yaml")?;
-        ensure!(
-            sandboxes.len() == 1 && containers.len() == 1,
-            "{sandboxes:?} {containers:?}"
-        );
+        ensure!(sandboxes.len() == 1 && containers.len() == 1, "{sandboxes:?} {containers:?}");
         Ok(pod)
     })?;
     assert_ne!(second.containers[0].id, first.containers[0].id);
-    assert_eq!(
-        node.wait_running("json")?,
-        json,
-        "its neighbour did not notice"
-    );
+    assert_eq!(node.wait_running("json")?, json, "its neighbour did not notice");
 
     // A broken edit keeps the last good pod, and holds up no other.
-    node.manifests
-        .put("yaml.yaml", "kind: Pod\nmetadata: [not, a, pod")?;
-    node.manifests
-        .put_pod(&PodManifest::script("late", "exec sleep 1000"))?;
+    node.manifests.put("yaml.yaml", "kind: Pod\nmetadata: [not, a, pod")?;
+    node.manifests.put_pod(&PodManifest::script("late", "exec sleep 1000"))?;
     node.wait_running("late")?;
-    assert_eq!(
-        node.wait_running("yaml")?.containers[0].id,
-        second.containers[0].id
-    );
+    assert_eq!(node.wait_running("yaml")?.containers[0].id, second.containers[0].id);
 
     // With its file goes everything of the pod, and nothing of the others.
     let links = || klet::log_links_into(&node.klet.pod_logs_dir());
-    let link_of = |name: &str| {
-        links()
-            .iter()
-            .any(|link| link.display().to_string().contains(name))
-    };
+    let link_of = |name: &str| links().iter().any(|link| link.display().to_string().contains(name));
     node.eventually("a link to each log", || {
         ensure!(links().len() == 3, "there are {:?}", links());
         Ok(())
@@ -108,26 +79,15 @@ fn a_directory_is_followed() -> Result<()> {
 
 #[test]
 fn a_single_file_is_followed() -> Result<()> {
-    let options = NodeOptions {
-        single_file: Some("only.yaml".to_owned()),
-        ..Default::default()
-    };
+    let options = NodeOptions { single_file: Some("only.yaml".to_owned()), ..Default::default() };
     let node = Node::start_with(options)?;
     node.manifests.put("only.yaml", YAML)?;
-    node.manifests
-        .put_pod(&PodManifest::script("other", "exec sleep 1000"))?;
+    node.manifests.put_pod(&PodManifest::script("other", "exec sleep 1000"))?;
     let pod = node.wait_running("yaml")?;
     assert_eq!(pod.containers.len(), 1);
-    assert_eq!(
-        node.klet.pods()?.len(),
-        1,
-        "other files of the directory do not count"
-    );
+    assert_eq!(node.klet.pods()?.len(), 1, "other files of the directory do not count");
 
-    node.manifests.put(
-        "only.yaml",
-        PodManifest::script("renamed", "exec sleep 1000").to_json(),
-    )?;
+    node.manifests.put("only.yaml", PodManifest::script("renamed", "exec sleep 1000").to_json())?;
     node.wait_running("renamed")?;
     node.wait_gone("yaml")?;
     node.manifests.remove("only.yaml")?;
@@ -152,11 +112,7 @@ fn a_pod_recreated_at_once_ends_up_running_once() -> Result<()> {
         ensure!(containers.len() == 1, "the runtime has {containers:?}");
         let status = node.cri().container_status(&containers[0].id)?;
         let id = &found.container("main")?.id;
-        ensure!(
-            *id == status.id,
-            "/pods names {id}, the runtime {}",
-            status.id
-        );
+        ensure!(*id == status.id, "/pods names {id}, the runtime {}", status.id);
         let info = node.containerd.ctr(&["containers", "info", id])?;
         let info: serde_json::Value = serde_json::from_str(&info).context("ctr speaks JSON")?;
         let arguments = info["Spec"]["process"]["args"].to_string();

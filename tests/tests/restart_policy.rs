@@ -23,8 +23,7 @@ fn wait_restarts(node: &Node, name: &str, restarts: i64) -> Result<PodView> {
 fn each_policy_is_kept() -> Result<()> {
     let node = Node::start()?;
     let put = |name: &str, policy: &str, script: &str| {
-        node.manifests
-            .put_pod(&PodManifest::script(name, script).restart(policy))
+        node.manifests.put_pod(&PodManifest::script(name, script).restart(policy))
     };
     put("always", "Always", "sleep 1; exit 0")?;
     put("failure-bad", "OnFailure", "sleep 1; exit 3")?;
@@ -36,10 +35,7 @@ fn each_policy_is_kept() -> Result<()> {
     wait_phase(&node, "failure-good", "Succeeded")?;
     let failed = wait_phase(&node, "never-bad", "Failed")?;
     let main = failed.container("main")?;
-    assert_eq!(
-        (main.state.as_str(), main.reason.as_str()),
-        ("terminated", "Error")
-    );
+    assert_eq!((main.state.as_str(), main.reason.as_str()), ("terminated", "Error"));
     assert_eq!(main.exit_code, Some(7));
 
     wait_restarts(&node, "always", 1)?;
@@ -51,13 +47,9 @@ fn each_policy_is_kept() -> Result<()> {
         node.eventually(&format!("{name} to back off"), || {
             let pod = node.pod(name)?;
             let main = pod.container("main")?;
+            ensure!(main.state == "waiting" && main.reason == "CrashLoopBackOff", "it is {pod:?}");
             ensure!(
-                main.state == "waiting" && main.reason == "CrashLoopBackOff",
-                "it is {pod:?}"
-            );
-            ensure!(
-                main.message
-                    .starts_with("back-off 10s restarting failed container=main"),
+                main.message.starts_with("back-off 10s restarting failed container=main"),
                 "it says {:?}",
                 main.message
             );
@@ -71,11 +63,7 @@ fn each_policy_is_kept() -> Result<()> {
     for name in ["failure-good", "never-good", "never-bad"] {
         assert_eq!(node.pod(name)?.container("main")?.restarts, 0, "{name}");
         let (_, containers) = node.in_runtime(name)?;
-        assert!(
-            containers
-                .iter()
-                .all(|c| c.metadata.as_ref().is_some_and(|m| m.attempt == 0))
-        );
+        assert!(containers.iter().all(|c| c.metadata.as_ref().is_some_and(|m| m.attempt == 0)));
     }
     Ok(())
 }

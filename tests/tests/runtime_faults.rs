@@ -13,14 +13,9 @@ fn require_answers(node: &Node) -> Result<()> {
 
 #[test]
 fn an_absent_runtime_is_waited_for() -> Result<()> {
-    let mut node = Node::start_with(NodeOptions {
-        runtime_absent: true,
-        ..Default::default()
-    })?;
+    let mut node = Node::start_with(NodeOptions { runtime_absent: true, ..Default::default() })?;
     node.manifests.put_pod(&PodManifest::pause("early"))?;
-    node.eventually("klet to report the pod it cannot start", || {
-        node.pod("early")
-    })?;
+    node.eventually("klet to report the pod it cannot start", || node.pod("early"))?;
     require_answers(&node)?;
     assert_ne!(node.pod("early")?.phase, "Running");
 
@@ -47,11 +42,7 @@ fn a_dead_runtime_is_survived() -> Result<()> {
     node.containerd.restart()?;
     node.wait_running("new")?;
     node.wait_gone("leaving")?;
-    assert_eq!(
-        node.wait_running("old")?,
-        before,
-        "it ran on under its shim"
-    );
+    assert_eq!(node.wait_running("old")?, before, "it ran on under its shim");
     Ok(())
 }
 
@@ -63,11 +54,7 @@ fn a_hung_runtime_holds_up_nothing_but_its_own_calls() -> Result<()> {
 
     node.containerd.pause()?;
     node.manifests.put_pod(&PodManifest::pause("new"))?;
-    node.within(
-        Duration::from_secs(10),
-        "klet to notice the new pod",
-        || node.pod("new"),
-    )?;
+    node.within(Duration::from_secs(10), "klet to notice the new pod", || node.pod("new"))?;
     for _ in 0..30 {
         require_answers(&node)?;
         std::thread::sleep(Duration::from_millis(100));

@@ -19,10 +19,7 @@ fn container_hash(name: &str, image: &str) -> String {
 }
 
 fn map<'a>(pairs: &[(&'a str, &'a str)]) -> BTreeMap<String, String> {
-    pairs
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect()
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 #[test]
@@ -37,10 +34,7 @@ fn names_are_upstreams() -> Result<()> {
     let pod = PodManifest::script("web", script)
         .with("args", json!(["zero", "one"]))
         .with("env", json!([{"name": "GREETING", "value": "hello"}]))
-        .with(
-            "ports",
-            json!([{"name": "http", "containerPort": 8080, "protocol": "TCP"}]),
-        )
+        .with("ports", json!([{"name": "http", "containerPort": 8080, "protocol": "TCP"}]))
         .label("app", "web")
         .annotation("example.com/note", "kept");
     node.manifests.put_pod(&pod)?;
@@ -51,14 +45,8 @@ fn names_are_upstreams() -> Result<()> {
 
     let sandbox = &sandboxes[0];
     let metadata = sandbox.metadata.clone().context("a sandbox has metadata")?;
-    assert_eq!(
-        (metadata.name.as_str(), metadata.namespace.as_str()),
-        ("web-n1", "default")
-    );
-    assert_eq!(
-        (metadata.uid.as_str(), metadata.attempt),
-        (view.uid.as_str(), 0)
-    );
+    assert_eq!((metadata.name.as_str(), metadata.namespace.as_str()), ("web-n1", "default"));
+    assert_eq!((metadata.uid.as_str(), metadata.attempt), (view.uid.as_str(), 0));
     let pod_labels = [
         ("io.kubernetes.pod.name", "web-n1"),
         ("io.kubernetes.pod.namespace", "default"),
@@ -68,11 +56,7 @@ fn names_are_upstreams() -> Result<()> {
     expected.insert("app".to_owned(), "web".to_owned());
     assert_eq!(sandbox.labels, expected);
     let mut annotations = sandbox.annotations.clone();
-    assert!(
-        annotations
-            .remove("kubernetes.io/config.seen")
-            .is_some_and(|seen| seen.contains('T'))
-    );
+    assert!(annotations.remove("kubernetes.io/config.seen").is_some_and(|seen| seen.contains('T')));
     let expected = map(&[
         ("example.com/note", "kept"),
         ("kubernetes.io/config.hash", &view.uid),
@@ -85,24 +69,13 @@ fn names_are_upstreams() -> Result<()> {
     expected.insert("io.kubernetes.container.name".to_owned(), "main".to_owned());
     assert_eq!(container.labels, expected);
     let mut annotations = container.annotations.clone();
-    let ports = annotations
-        .remove("io.kubernetes.container.ports")
-        .context("no ports")?;
+    let ports = annotations.remove("io.kubernetes.container.ports").context("no ports")?;
     let ports: serde_json::Value = serde_json::from_str(&ports)?;
-    assert_eq!(
-        ports,
-        json!([{"name": "http", "containerPort": 8080, "protocol": "TCP"}])
-    );
+    assert_eq!(ports, json!([{"name": "http", "containerPort": 8080, "protocol": "TCP"}]));
     let expected = map(&[
-        (
-            "io.kubernetes.container.hash",
-            &container_hash("main", image::BUSYBOX),
-        ),
+        ("io.kubernetes.container.hash", &container_hash("main", image::BUSYBOX)),
         ("io.kubernetes.container.restartCount", "0"),
-        (
-            "io.kubernetes.container.terminationMessagePath",
-            "/dev/termination-log",
-        ),
+        ("io.kubernetes.container.terminationMessagePath", "/dev/termination-log"),
         ("io.kubernetes.container.terminationMessagePolicy", "File"),
         ("io.kubernetes.pod.terminationGracePeriod", "1"),
     ]);
@@ -112,18 +85,11 @@ fn names_are_upstreams() -> Result<()> {
 }
 
 fn check_logs(node: &Node, uid: &str, id: &str) -> Result<()> {
-    let log = node
-        .klet
-        .pod_logs_dir()
-        .join(format!("default_web-n1_{uid}/main/0.log"));
+    let log = node.klet.pod_logs_dir().join(format!("default_web-n1_{uid}/main/0.log"));
     assert_eq!(Path::new(&node.cri().container_status(id)?.log_path), log);
     let link = PathBuf::from(format!("/var/log/containers/web-n1_default_main-{id}.log"));
     node.eventually("the link to the log", || {
-        ensure!(
-            fs::read_link(&link)? == log,
-            "{} leads elsewhere",
-            link.display()
-        );
+        ensure!(fs::read_link(&link)? == log, "{} leads elsewhere", link.display());
         Ok(())
     })?;
     let text = node.eventually("the container's three lines", || {
@@ -131,15 +97,8 @@ fn check_logs(node: &Node, uid: &str, id: &str) -> Result<()> {
         ensure!(text.lines().count() == 3, "the log is {text:?}");
         Ok(text)
     })?;
-    for wanted in [
-        " stdout F out hello zero one",
-        " stderr F err",
-        " stdout F web-n1",
-    ] {
-        assert!(
-            text.lines().any(|line| line.ends_with(wanted)),
-            "{wanted:?} is not in {text:?}"
-        );
+    for wanted in [" stdout F out hello zero one", " stderr F err", " stdout F web-n1"] {
+        assert!(text.lines().any(|line| line.ends_with(wanted)), "{wanted:?} is not in {text:?}");
     }
     Ok(())
 }

@@ -6,8 +6,9 @@
 mod bench;
 mod interrupt;
 mod run;
-mod soak;
 mod tidy;
+
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -26,15 +27,19 @@ enum Task {
     Run(run::Options),
     /// Measure klet and write docs/benchmarks.md.
     Bench(bench::Options),
-    /// Churn pods on a real node for a while and watch for leaks.
-    Soak(soak::Options),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Arguments::parse().task {
+fn main() -> ExitCode {
+    let result = match Arguments::parse().task {
         Task::Tidy => tidy::run(),
         Task::Run(options) => run::run(&options),
         Task::Bench(options) => bench::run(&options),
-        Task::Soak(options) => soak::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(err) => {
+            eprintln!("error: {err:#}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -50,19 +50,10 @@ pub fn run(options: &Options) -> Result<()> {
         node_name: host_name(),
         ports: Some(USUAL_PORTS),
     })?;
-    println!(
-        "klet is healthy: http://127.0.0.1:{}/healthz",
-        klet.health_port()
-    );
-    println!(
-        "its pods:        http://127.0.0.1:{}/pods",
-        klet.read_only_port()
-    );
+    println!("klet is healthy: http://127.0.0.1:{}/healthz", klet.health_port());
+    println!("its pods:        http://127.0.0.1:{}/pods", klet.read_only_port());
     println!("their logs:      {}", klet.pod_logs_dir().display());
-    println!(
-        "{files} manifests in {}: add, edit or remove some",
-        manifests.path().display()
-    );
+    println!("{files} manifests in {}: add, edit or remove some", manifests.path().display());
     println!("Ctrl-C ends everything\n");
 
     let watched = watch(&mut klet, &interrupt);
@@ -77,16 +68,11 @@ pub fn run(options: &Options) -> Result<()> {
 
 fn copy(from: &Path, to: &ManifestDir) -> Result<usize> {
     let entries = fs::read_dir(from).with_context(|| {
-        format!(
-            "cannot list {}; name a directory with --manifests",
-            from.display()
-        )
+        format!("cannot list {}; name a directory with --manifests", from.display())
     })?;
     let mut count = 0;
     for entry in entries {
-        let path = entry
-            .with_context(|| format!("cannot list {}", from.display()))?
-            .path();
+        let path = entry.with_context(|| format!("cannot list {}", from.display()))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if path.is_file() && !name.starts_with('.') {
             let text = fs::read_to_string(&path)
@@ -104,11 +90,8 @@ fn watch(klet: &mut Klet, interrupt: &Interrupt) -> Result<()> {
     let mut shown: BTreeMap<String, String> = BTreeMap::new();
     while !interrupt.is_set() {
         klet.check_alive()?;
-        let now: BTreeMap<String, String> = klet
-            .pods()?
-            .iter()
-            .map(|pod| (pod.name.clone(), describe(pod)))
-            .collect();
+        let now: BTreeMap<String, String> =
+            klet.pods()?.iter().map(|pod| (pod.name.clone(), describe(pod))).collect();
         for (name, line) in &now {
             if shown.get(name) != Some(line) {
                 println!("{name:<24} {line}");
@@ -132,19 +115,11 @@ fn watch(klet: &mut Klet, interrupt: &Interrupt) -> Result<()> {
 fn describe(pod: &PodView) -> String {
     let mut words = vec![format!("{:<10}", pod.phase)];
     words.push(format!("{:<12}", pod.ip.as_deref().unwrap_or("-")));
-    let restarts: i64 = pod
-        .containers
-        .iter()
-        .map(|container| container.restarts)
-        .sum();
+    let restarts: i64 = pod.containers.iter().map(|container| container.restarts).sum();
     if restarts > 0 {
         words.push(format!("restarts={restarts}"));
     }
-    for container in pod
-        .containers
-        .iter()
-        .filter(|container| !container.reason.is_empty())
-    {
+    for container in pod.containers.iter().filter(|container| !container.reason.is_empty()) {
         words.push(format!("{}: {}", container.name, container.reason));
     }
     words.join(" ").trim_end().to_owned()
@@ -169,11 +144,7 @@ fn wait_removed(containerd: &Containerd) -> Result<()> {
 fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim().to_lowercase();
-    if name.is_empty() {
-        "localhost".to_owned()
-    } else {
-        name
-    }
+    if name.is_empty() { "localhost".to_owned() } else { name }
 }
 
 #[cfg(test)]
@@ -187,9 +158,6 @@ mod tests {
             "status":{"phase":"Running","podIP":"10.88.0.2","containerStatuses":[
               {"name":"main","restartCount":2,"state":{"waiting":{"reason":"CrashLoopBackOff"}}}]}}]}"#;
         let pods = testkit::pods::parse(list).unwrap();
-        assert_eq!(
-            describe(&pods[0]),
-            "Running    10.88.0.2    restarts=2 main: CrashLoopBackOff"
-        );
+        assert_eq!(describe(&pods[0]), "Running    10.88.0.2    restarts=2 main: CrashLoopBackOff");
     }
 }

@@ -16,9 +16,7 @@ pub fn klet_binary() -> Result<PathBuf> {
     }
     // Once per process: cargo takes a while even when nothing has changed.
     let built = BUILT.get_or_init(|| build().map_err(|err| format!("{err:#}")));
-    built
-        .clone()
-        .map_err(|err| anyhow!("cannot build klet: {err}"))
+    built.clone().map_err(|err| anyhow!("cannot build klet: {err}"))
 }
 
 fn build() -> Result<PathBuf> {
@@ -30,15 +28,7 @@ fn build() -> Result<PathBuf> {
     // The whole workspace decides on features, as it does under `cargo test`:
     // naming klet alone would build its dependencies a second time.
     command
-        .args([
-            "build",
-            "--quiet",
-            "--workspace",
-            "--bin",
-            "klet",
-            "--profile",
-            &place.profile,
-        ])
+        .args(["build", "--quiet", "--workspace", "--bin", "klet", "--profile", &place.profile])
         .env("CARGO_TARGET_DIR", &place.target)
         .current_dir(workspace());
     process::run(&mut command)?;
@@ -84,11 +74,8 @@ mod tests {
     #[test]
     fn the_place_follows_from_the_program() {
         let place = |program: &str| Place::of(Path::new(program)).unwrap();
-        let expected = Place {
-            target: "/t".into(),
-            profile: "dev".to_owned(),
-            dir: "/t/debug".into(),
-        };
+        let expected =
+            Place { target: "/t".into(), profile: "dev".to_owned(), dir: "/t/debug".into() };
         assert_eq!(place("/t/debug/deps/pods-0123"), expected);
         assert_eq!(place("/t/debug/xtask"), expected);
         assert_eq!(place("/t/release/xtask").profile, "release");

@@ -34,10 +34,7 @@ pub fn sweep(slot: &Slot) -> Result<()> {
     let ids = container_ids(dir);
     let sockets = shim_sockets(dir);
     let namespaces = network_namespaces(dir);
-    kill_all(
-        || process::with_argument_below(dir),
-        "processes of the instance",
-    )?;
+    kill_all(|| process::with_argument_below(dir), "processes of the instance")?;
     remove_cgroups(&ids)?;
     for point in host::mounts_below(dir)? {
         // A mount that went with its parent is gone already.
@@ -58,18 +55,14 @@ pub fn sweep(slot: &Slot) -> Result<()> {
 
 /// Ids of every container and sandbox the instance knows or knew.
 fn container_ids(dir: &Path) -> BTreeSet<String> {
-    [
-        TASKS,
-        "root/io.containerd.grpc.v1.cri/sandboxes",
-        "root/io.containerd.grpc.v1.cri/containers",
-    ]
-    .iter()
-    .filter_map(|place| fs::read_dir(dir.join(place)).ok())
-    .flat_map(|entries| entries.flatten())
-    .filter_map(|entry| entry.file_name().into_string().ok())
-    // Anything shorter could be the name of somebody else's control group.
-    .filter(|name| name.len() == 64)
-    .collect()
+    [TASKS, "root/io.containerd.grpc.v1.cri/sandboxes", "root/io.containerd.grpc.v1.cri/containers"]
+        .iter()
+        .filter_map(|place| fs::read_dir(dir.join(place)).ok())
+        .flat_map(|entries| entries.flatten())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        // Anything shorter could be the name of somebody else's control group.
+        .filter(|name| name.len() == 64)
+        .collect()
 }
 
 /// Sockets of the shims, which lie outside the instance's directory.
@@ -90,10 +83,7 @@ fn shim_sockets(dir: &Path) -> Vec<PathBuf> {
 fn network_namespaces(dir: &Path) -> BTreeSet<PathBuf> {
     let store = dir.join("root/io.containerd.metadata.v1.bolt/meta.db");
     let bytes = fs::read(store).unwrap_or_default();
-    find_namespaces(&bytes)
-        .into_iter()
-        .filter(|path| path.exists())
-        .collect()
+    find_namespaces(&bytes).into_iter().filter(|path| path.exists()).collect()
 }
 
 fn find_namespaces(bytes: &[u8]) -> BTreeSet<PathBuf> {
@@ -103,9 +93,7 @@ fn find_namespaces(bytes: &[u8]) -> BTreeSet<PathBuf> {
     for at in 0..bytes.len().saturating_sub(MARK.len() + UUID - 1) {
         let name = &bytes[at + MARK.len()..at + MARK.len() + UUID];
         if bytes[at..].starts_with(MARK)
-            && name
-                .iter()
-                .all(|byte| byte.is_ascii_hexdigit() || *byte == b'-')
+            && name.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'-')
         {
             let name = String::from_utf8_lossy(name);
             found.insert(Path::new("/run/netns").join(format!("cni-{name}")));
@@ -137,10 +125,7 @@ fn kill_all(find: impl Fn() -> Vec<Pid>, what: &str) -> Result<()> {
 fn remove_cgroups(ids: &BTreeSet<String>) -> Result<()> {
     let mut groups = Vec::new();
     find_cgroups(Path::new("/sys/fs/cgroup"), ids, 0, &mut groups);
-    kill_all(
-        || groups.iter().flat_map(|group| members(group)).collect(),
-        "containers",
-    )?;
+    kill_all(|| groups.iter().flat_map(|group| members(group)).collect(), "containers")?;
     let deadline = Instant::now() + PATIENCE;
     for group in groups {
         // Zombies hold a group until their parent has reaped them.
@@ -169,11 +154,7 @@ fn find_cgroups(dir: &Path, ids: &BTreeSet<String>, depth: usize, found: &mut Ve
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
-        if entry
-            .file_name()
-            .to_str()
-            .is_some_and(|name| ids.contains(name))
-        {
+        if entry.file_name().to_str().is_some_and(|name| ids.contains(name)) {
             found.push(entry.path());
         } else {
             find_cgroups(&entry.path(), ids, depth + 1, found);
@@ -183,9 +164,7 @@ fn find_cgroups(dir: &Path, ids: &BTreeSet<String>, depth: usize, found: &mut Ve
 
 fn members(group: &Path) -> Vec<Pid> {
     let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    text.lines()
-        .filter_map(|line| line.parse().ok().and_then(Pid::from_raw))
-        .collect()
+    text.lines().filter_map(|line| line.parse().ok().and_then(Pid::from_raw)).collect()
 }
 
 fn remove_bridge(name: &str) -> Result<()> {
@@ -212,9 +191,7 @@ fn remove_firewall_rules(network: &str) -> Result<()> {
         .spawn()
         .context("cannot start iptables-restore")?;
     if let Some(mut input) = child.stdin.take() {
-        input
-            .write_all(script.as_bytes())
-            .context("cannot write to iptables-restore")?;
+        input.write_all(script.as_bytes()).context("cannot write to iptables-restore")?;
     }
     let status = child.wait().context("cannot wait for iptables-restore")?;
     if !status.success() {
@@ -280,10 +257,7 @@ mod tests {
         let bytes = b"xx/var/run/netns/cni-0c1f4aa2-0d8f-1c2b-9d0e-00112233aabb\x00/netns/cni-no";
         let found = find_namespaces(bytes);
         let expected = "/run/netns/cni-0c1f4aa2-0d8f-1c2b-9d0e-00112233aabb";
-        assert_eq!(
-            found.into_iter().collect::<Vec<_>>(),
-            [PathBuf::from(expected)]
-        );
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), [PathBuf::from(expected)]);
     }
 
     #[test]

@@ -32,10 +32,7 @@ impl Cri {
         })
         .with_context(|| format!("cannot connect to {}", socket.display()))?;
         drop(guard);
-        Ok(Self {
-            runtime,
-            client: Arc::new(client),
-        })
+        Ok(Self { runtime, client: Arc::new(client) })
     }
 
     /// The connection itself, for what is not offered here.
@@ -53,21 +50,11 @@ impl Cri {
     /// Fails unless the runtime and its network are ready.
     pub fn require_ready(&self) -> Result<()> {
         let answer = self.wait(self.client.status())?;
-        let conditions = answer
-            .status
-            .map(|status| status.conditions)
-            .unwrap_or_default();
+        let conditions = answer.status.map(|status| status.conditions).unwrap_or_default();
         for wanted in ["RuntimeReady", "NetworkReady"] {
-            let found = conditions
-                .iter()
-                .find(|condition| condition.r#type == wanted);
+            let found = conditions.iter().find(|condition| condition.r#type == wanted);
             let found = found.with_context(|| format!("the runtime does not report {wanted}"))?;
-            ensure!(
-                found.status,
-                "not {wanted}: {} {}",
-                found.reason,
-                found.message
-            );
+            ensure!(found.status, "not {wanted}: {} {}", found.reason, found.message);
         }
         Ok(())
     }

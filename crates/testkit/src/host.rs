@@ -38,10 +38,7 @@ fn parse_route(line: &str) -> Option<Route> {
     // The kernel prints both in the byte order of the wire, read as a native number.
     let address = u32::from_str_radix(fields.get(1)?, 16).ok()?.swap_bytes();
     let mask = u32::from_str_radix(fields.get(7)?, 16).ok()?;
-    Some(Route {
-        address: address.into(),
-        prefix: u8::try_from(mask.count_ones()).ok()?,
-    })
+    Some(Route { address: address.into(), prefix: u8::try_from(mask.count_ones()).ok()? })
 }
 
 /// The program's path, or an error that says which Debian package holds it.
@@ -100,10 +97,7 @@ pub fn mounts_below(dir: &Path) -> Result<Vec<PathBuf>> {
 
 /// Undoes the octal escapes of mountinfo.
 fn unescape(text: &str) -> String {
-    text.replace("\\040", " ")
-        .replace("\\011", "\t")
-        .replace("\\012", "\n")
-        .replace("\\134", "\\")
+    text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
 }
 
 #[cfg(test)]
@@ -114,31 +108,20 @@ mod tests {
     fn routes_are_parsed_and_compared() {
         let line = "eth0 0000580A 00000000 0001 0 0 0 0000FFFF 0 0 0";
         let route = parse_route(line).unwrap();
-        assert_eq!(
-            route,
-            Route {
-                address: Ipv4Addr::new(10, 88, 0, 0),
-                prefix: 16
-            }
-        );
+        assert_eq!(route, Route { address: Ipv4Addr::new(10, 88, 0, 0), prefix: 16 });
         assert!(route.overlaps(Ipv4Addr::new(10, 88, 4, 0), 22));
         assert!(!route.overlaps(Ipv4Addr::new(10, 89, 0, 0), 22));
     }
 
     #[test]
     fn the_default_route_claims_nothing() {
-        let route = Route {
-            address: Ipv4Addr::UNSPECIFIED,
-            prefix: 0,
-        };
+        let route = Route { address: Ipv4Addr::UNSPECIFIED, prefix: 0 };
         assert!(!route.overlaps(Ipv4Addr::new(10, 88, 0, 0), 22));
     }
 
     #[test]
     fn a_missing_program_names_its_package() {
-        let err = program("no-such-program", "some-package")
-            .unwrap_err()
-            .to_string();
+        let err = program("no-such-program", "some-package").unwrap_err().to_string();
         assert!(err.contains("apt-get install some-package"), "{err}");
     }
 }

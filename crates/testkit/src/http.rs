@@ -36,15 +36,10 @@ pub fn get_from(server: SocketAddr, path: &str) -> Result<Response> {
 }
 
 fn parse(answer: &str) -> Result<Response> {
-    let (head, body) = answer
-        .split_once("\r\n\r\n")
-        .context("the answer has no end of headers")?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("the answer has no end of headers")?;
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
     ensure!(head.starts_with("HTTP/1."), "not HTTP: {head:?}");
-    Ok(Response {
-        status: status.context("no status code")?,
-        body: body.to_owned(),
-    })
+    Ok(Response { status: status.context("no status code")?, body: body.to_owned() })
 }
 
 /// GETs a path and insists on 200.
@@ -66,10 +61,7 @@ mod tests {
     #[test]
     fn answers_are_split() {
         let answer = "HTTP/1.0 503 Service Unavailable\r\nA: b\r\n\r\nno\r\n\r\nmore";
-        let expected = Response {
-            status: 503,
-            body: "no\r\n\r\nmore".to_owned(),
-        };
+        let expected = Response { status: 503, body: "no\r\n\r\nmore".to_owned() };
         assert_eq!(parse(answer).unwrap(), expected);
         assert!(parse("nonsense").is_err());
     }

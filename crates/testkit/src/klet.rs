@@ -65,12 +65,8 @@ impl Klet {
             Some((health, pods)) => (reserve_port(health)?, reserve_port(pods)?),
             None => (reserve_port(0)?, reserve_port(0)?),
         };
-        let klet = Self {
-            process: None,
-            health_port: health.1,
-            read_only_port: read_only.1,
-            options,
-        };
+        let klet =
+            Self { process: None, health_port: health.1, read_only_port: read_only.1, options };
         let config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -148,10 +144,7 @@ impl Klet {
 
     /// Fails, with the end of the log, if klet has ended by itself.
     pub fn check_alive(&mut self) -> Result<()> {
-        self.process
-            .as_mut()
-            .context("klet is not running")?
-            .check_alive()
+        self.process.as_mut().context("klet is not running")?.check_alive()
     }
 
     /// Port of /healthz.
@@ -200,10 +193,7 @@ pub fn reserve_port(wanted: u16) -> Result<(TcpListener, u16)> {
     let listener = TcpListener::bind(("127.0.0.1", wanted))
         .or_else(|_| TcpListener::bind(("127.0.0.1", 0)))
         .context("cannot find a free port")?;
-    let port = listener
-        .local_addr()
-        .context("cannot read the port")?
-        .port();
+    let port = listener.local_addr().context("cannot read the port")?.port();
     Ok((listener, port))
 }
 

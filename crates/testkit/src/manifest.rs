@@ -145,10 +145,7 @@ impl PodManifest {
     /// The manifest, which is also YAML.
     pub fn to_json(&self) -> String {
         let map = |pairs: &[(String, String)]| -> Value {
-            pairs
-                .iter()
-                .map(|(key, value)| (key.clone(), json!(value)))
-                .collect::<Value>()
+            pairs.iter().map(|(key, value)| (key.clone(), json!(value))).collect::<Value>()
         };
         let manifest = json!({
             "apiVersion": "v1",

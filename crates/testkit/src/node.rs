@@ -74,12 +74,7 @@ impl Node {
             klet.wait_healthy()?;
         }
         let cri = containerd.cri()?;
-        Ok(Self {
-            klet,
-            containerd,
-            manifests,
-            cri,
-        })
+        Ok(Self { klet, containerd, manifests, cri })
     }
 
     /// A connection to the runtime.
@@ -115,9 +110,7 @@ impl Node {
         let name = format!("{manifest}-{}", self.klet.node_name());
         let pods = self.klet.pods()?;
         let found = pods.iter().find(|pod| pod.name == name);
-        found
-            .cloned()
-            .with_context(|| format!("/pods has no {name}, only {pods:?}"))
+        found.cloned().with_context(|| format!("/pods has no {name}, only {pods:?}"))
     }
 
     /// Waits until every container of the pod runs, and returns the pod.
@@ -125,10 +118,7 @@ impl Node {
         self.eventually(&format!("{manifest} to run"), || {
             let pod = self.pod(manifest)?;
             let all = !pod.containers.is_empty()
-                && pod
-                    .containers
-                    .iter()
-                    .all(|container| container.state == "running");
+                && pod.containers.iter().all(|container| container.state == "running");
             ensure!(pod.phase == "Running" && all, "it is {pod:?}");
             Ok(pod)
         })
@@ -137,17 +127,10 @@ impl Node {
     /// Waits until neither klet nor the runtime knows the pod.
     pub fn wait_gone(&self, manifest: &str) -> Result<()> {
         self.eventually(&format!("{manifest} to be gone"), || {
-            ensure!(
-                self.pod(manifest).is_err(),
-                "/pods still has {:?}",
-                self.pod(manifest)
-            );
+            ensure!(self.pod(manifest).is_err(), "/pods still has {:?}", self.pod(manifest));
             let (sandboxes, containers) = self.in_runtime(manifest)?;
             ensure!(sandboxes.is_empty(), "the runtime still has {sandboxes:?}");
-            ensure!(
-                containers.is_empty(),
-                "the runtime still has {containers:?}"
-            );
+            ensure!(containers.is_empty(), "the runtime still has {containers:?}");
             Ok(())
         })
     }

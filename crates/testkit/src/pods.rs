@@ -47,11 +47,7 @@ pub struct ContainerView {
 pub fn parse(list: &str) -> Result<Vec<PodView>> {
     let list: Value = serde_json::from_str(list).context("/pods is not JSON")?;
     if list["kind"] != "PodList" || list["apiVersion"] != "v1" {
-        bail!(
-            "/pods is not a v1 PodList but {} {}",
-            list["apiVersion"],
-            list["kind"]
-        );
+        bail!("/pods is not a v1 PodList but {} {}", list["apiVersion"], list["kind"]);
     }
     // Upstream writes `null` for no pods.
     let none = Vec::new();
@@ -68,9 +64,7 @@ fn pod(value: &Value) -> PodView {
         uid: text(&meta["uid"]),
         phase: text(&status["phase"]),
         ip: status["podIP"].as_str().map(str::to_owned),
-        containers: statuses
-            .map(|all| all.iter().map(container).collect())
-            .unwrap_or_default(),
+        containers: statuses.map(|all| all.iter().map(container).collect()).unwrap_or_default(),
     }
 }
 
@@ -79,9 +73,7 @@ fn container(value: &Value) -> ContainerView {
     let (state, detail) = value["state"]
         .as_object()
         .and_then(|states| states.iter().find(|(_, detail)| !detail.is_null()))
-        .map_or((String::new(), &none), |(state, detail)| {
-            (state.clone(), detail)
-        });
+        .map_or((String::new(), &none), |(state, detail)| (state.clone(), detail));
     let last = &value["lastState"]["terminated"]["exitCode"];
     let id = text(&value["containerID"]);
     ContainerView {
@@ -104,10 +96,7 @@ fn text(value: &Value) -> String {
 impl PodView {
     /// The container of that name.
     pub fn container(&self, name: &str) -> Result<&ContainerView> {
-        let found = self
-            .containers
-            .iter()
-            .find(|container| container.name == name);
+        let found = self.containers.iter().find(|container| container.name == name);
         found.with_context(|| format!("{} reports no container {name}: {self:?}", self.name))
     }
 }
@@ -126,23 +115,14 @@ mod tests {
                "lastState":{"terminated":{"exitCode":3}}}]}}]}"#;
         let pods = parse(list).unwrap();
         let main = pods[0].container("main").unwrap();
-        assert_eq!(
-            (main.state.as_str(), main.reason.as_str()),
-            ("waiting", "CrashLoopBackOff")
-        );
-        assert_eq!(
-            (main.id.as_str(), main.restarts, main.exit_code),
-            ("abc", 2, Some(3))
-        );
+        assert_eq!((main.state.as_str(), main.reason.as_str()), ("waiting", "CrashLoopBackOff"));
+        assert_eq!((main.id.as_str(), main.restarts, main.exit_code), ("abc", 2, Some(3)));
         assert_eq!(pods[0].ip.as_deref(), Some("10.88.0.2"));
     }
 
     #[test]
     fn no_pods_and_no_list_differ() {
-        assert_eq!(
-            parse(r#"{"kind":"PodList","apiVersion":"v1","items":null}"#).unwrap(),
-            []
-        );
+        assert_eq!(parse(r#"{"kind":"PodList","apiVersion":"v1","items":null}"#).unwrap(), []);
         assert!(parse(r#"{"kind":"Status","apiVersion":"v1"}"#).is_err());
     }
 }

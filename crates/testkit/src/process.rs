@@ -27,9 +27,7 @@ impl Process {
             .append(true)
             .open(log)
             .with_context(|| format!("cannot open {}", log.display()))?;
-        let errors = file
-            .try_clone()
-            .context("cannot duplicate the log's descriptor")?;
+        let errors = file.try_clone().context("cannot duplicate the log's descriptor")?;
         let child = command
             .stdin(Stdio::null())
             .stdout(file)
@@ -38,11 +36,7 @@ impl Process {
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {name} ({:?})", command.get_program()))?;
-        Ok(Self {
-            name: name.to_owned(),
-            child,
-            log: log.to_owned(),
-        })
+        Ok(Self { name: name.to_owned(), child, log: log.to_owned() })
     }
 
     /// Its process id.
@@ -60,23 +54,15 @@ impl Process {
     /// Fails, with the end of its log, if it has already ended.
     pub fn check_alive(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait().context("cannot wait for a child")? {
-            bail!(
-                "{} ended with {status}; its log ends:\n{}",
-                self.name,
-                tail(&self.log, 30)
-            );
+            bail!("{} ended with {status}; its log ends:\n{}", self.name, tail(&self.log, 30));
         }
         Ok(())
     }
 
     /// SIGKILL, and wait until it is gone.
     pub fn kill(&mut self) -> Result<()> {
-        self.child
-            .kill()
-            .with_context(|| format!("cannot kill {}", self.name))?;
-        self.child
-            .wait()
-            .with_context(|| format!("cannot wait for {}", self.name))?;
+        self.child.kill().with_context(|| format!("cannot kill {}", self.name))?;
+        self.child.wait().with_context(|| format!("cannot wait for {}", self.name))?;
         Ok(())
     }
 
@@ -91,10 +77,7 @@ impl Process {
             std::thread::sleep(Duration::from_millis(5));
         }
         self.kill()?;
-        bail!(
-            "{} did not end within {limit:?} of SIGTERM and was killed",
-            self.name
-        )
+        bail!("{} did not end within {limit:?} of SIGTERM and was killed", self.name)
     }
 }
 
@@ -155,9 +138,7 @@ fn mentions(pid: Pid, path: &Path) -> bool {
     line.split(|byte| *byte == 0).any(|argument| {
         let argument = String::from_utf8_lossy(argument);
         // Also `--flag=path` and `unix://path`.
-        let value = argument
-            .rsplit_once('=')
-            .map_or(&*argument, |(_, value)| value);
+        let value = argument.rsplit_once('=').map_or(&*argument, |(_, value)| value);
         Path::new(value.strip_prefix("unix://").unwrap_or(value)).starts_with(path)
     })
 }
@@ -177,10 +158,7 @@ mod tests {
         let process = Process::spawn("tail", &mut command, &dir.join("log")).unwrap();
         let found = || with_argument_below(&dir);
         assert_eq!(found().len(), 1);
-        assert_eq!(
-            found()[0].as_raw_nonzero().get().unsigned_abs(),
-            process.id()
-        );
+        assert_eq!(found()[0].as_raw_nonzero().get().unsigned_abs(), process.id());
         drop(process);
         assert!(found().is_empty());
         fs::remove_dir_all(&dir).unwrap();
@@ -194,10 +172,7 @@ mod tests {
         let mut process = Process::spawn("sh", &mut command, &log).unwrap();
         process.child.wait().unwrap();
         let err = process.check_alive().unwrap_err().to_string();
-        assert!(
-            err.contains("out of luck") && err.contains("exit status: 3"),
-            "{err}"
-        );
+        assert!(err.contains("out of luck") && err.contains("exit status: 3"), "{err}");
         fs::remove_file(&log).unwrap();
     }
 }

@@ -63,11 +63,7 @@ impl Slot {
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 let dir = Path::new(BASE).join(number.to_string());
-                Ok(Some(Self {
-                    number,
-                    dir,
-                    _lock: lock,
-                }))
+                Ok(Some(Self { number, dir, _lock: lock }))
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(err) => Err(err).with_context(|| format!("cannot lock {}", path.display())),

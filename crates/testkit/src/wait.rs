@@ -40,9 +40,6 @@ mod tests {
         });
         let err = err.unwrap_err().to_string();
         assert!(tries >= 2);
-        assert!(
-            err.contains("the moon") && err.contains(&format!("try {tries}")),
-            "{err}"
-        );
+        assert!(err.contains("the moon") && err.contains(&format!("try {tries}")), "{err}");
     }
 }

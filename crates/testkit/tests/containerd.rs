@@ -31,19 +31,11 @@ fn start_pod(containerd: &Containerd, name: &str) -> Result<[String; 2]> {
     containerd.cri()?.block_on(async |runtime| {
         let pod = runtime.run_pod_sandbox(sandbox(name), "").await?;
         let config = v1::ContainerConfig {
-            metadata: Some(v1::ContainerMetadata {
-                name: "main".to_owned(),
-                attempt: 0,
-            }),
-            image: Some(v1::ImageSpec {
-                image: image::PAUSE.to_owned(),
-                ..Default::default()
-            }),
+            metadata: Some(v1::ContainerMetadata { name: "main".to_owned(), attempt: 0 }),
+            image: Some(v1::ImageSpec { image: image::PAUSE.to_owned(), ..Default::default() }),
             ..Default::default()
         };
-        let container = runtime
-            .create_container(&pod, config, sandbox(name))
-            .await?;
+        let container = runtime.create_container(&pod, config, sandbox(name)).await?;
         runtime.start_container(&container).await?;
         Ok([pod, container])
     })
@@ -70,16 +62,10 @@ fn control_groups(ids: &[String]) -> Vec<PathBuf> {
 fn network_namespace(containerd: &Containerd, sandbox: &str) -> Result<PathBuf> {
     let info: serde_json::Value =
         serde_json::from_str(&containerd.ctr(&["containers", "info", sandbox])?)?;
-    let namespaces = info["Spec"]["linux"]["namespaces"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
-    let network = namespaces
-        .iter()
-        .find(|namespace| namespace["type"] == "network");
+    let namespaces = info["Spec"]["linux"]["namespaces"].as_array().cloned().unwrap_or_default();
+    let network = namespaces.iter().find(|namespace| namespace["type"] == "network");
     let path = network.and_then(|namespace| namespace["path"].as_str());
-    path.map(PathBuf::from)
-        .context("the sandbox has a network namespace")
+    path.map(PathBuf::from).context("the sandbox has a network namespace")
 }
 
 fn firewall_rules() -> String {
@@ -101,25 +87,14 @@ fn a_pod_runs_and_nothing_of_it_stays() -> Result<()> {
     let ids = start_pod(&containerd, "one")?;
 
     let cri = containerd.cri()?;
-    assert_eq!(
-        cri.container_status(&ids[1])?.state(),
-        v1::ContainerState::ContainerRunning
-    );
-    assert!(
-        cri.sandbox_status(&ids[0])?
-            .network
-            .is_some_and(|net| net.ip.starts_with("10."))
-    );
+    assert_eq!(cri.container_status(&ids[1])?.state(), v1::ContainerState::ContainerRunning);
+    assert!(cri.sandbox_status(&ids[0])?.network.is_some_and(|net| net.ip.starts_with("10.")));
     assert!(!control_groups(&ids).is_empty());
     let namespace = network_namespace(&containerd, &ids[0])?;
     assert!(namespace.exists());
     assert!(bridge(&dir).exists());
     assert!(firewall_rules().contains(&network(&dir)));
-    assert!(
-        containerd
-            .ctr(&["images", "list", "-q"])?
-            .contains(image::BUSYBOX)
-    );
+    assert!(containerd.ctr(&["images", "list", "-q"])?.contains(image::BUSYBOX));
 
     drop(containerd);
     assert!(!dir.exists());
@@ -135,17 +110,12 @@ fn a_pod_runs_and_nothing_of_it_stays() -> Result<()> {
 
 #[test]
 fn containers_outlive_their_daemon_and_a_hang() -> Result<()> {
-    let mut containerd = Containerd::start(ContainerdOptions {
-        images: vec![Image::pause()],
-    })?;
+    let mut containerd = Containerd::start(ContainerdOptions { images: vec![Image::pause()] })?;
     let [_, container] = start_pod(&containerd, "two")?;
     let started = containerd.cri()?.container_status(&container)?.started_at;
 
     containerd.kill()?;
-    assert!(
-        containerd.cri()?.containers().is_err(),
-        "a dead daemon answers nothing"
-    );
+    assert!(containerd.cri()?.containers().is_err(), "a dead daemon answers nothing");
     containerd.restart()?;
     let status = containerd.cri()?.container_status(&container)?;
     assert_eq!(status.state(), v1::ContainerState::ContainerRunning);
@@ -159,10 +129,7 @@ fn containers_outlive_their_daemon_and_a_hang() -> Result<()> {
     std::thread::sleep(Duration::from_millis(300));
     assert!(!listing.is_finished(), "a stopped daemon does not answer");
     containerd.resume()?;
-    assert_eq!(
-        listing.join().expect("the listing does not panic")?.len(),
-        1
-    );
+    assert_eq!(listing.join().expect("the listing does not panic")?.len(), 1);
     Ok(())
 }
 
@@ -172,9 +139,7 @@ fn owner_to_be_killed() -> Result<()> {
     let Some(report) = std::env::var_os("TESTKIT_OWNER_REPORT") else {
         return Ok(());
     };
-    let containerd = Containerd::start(ContainerdOptions {
-        images: vec![Image::pause()],
-    })?;
+    let containerd = Containerd::start(ContainerdOptions { images: vec![Image::pause()] })?;
     start_pod(&containerd, "three")?;
     fs::write(containerd.dir().join("owner"), "")?;
     fs::write(report, containerd.dir().display().to_string())?;
@@ -189,29 +154,17 @@ fn a_killed_owners_remains_are_reaped() -> Result<()> {
         .args(["--exact", "owner_to_be_killed"])
         .env("TESTKIT_OWNER_REPORT", &report)
         .spawn()?;
-    let dir = eventually(
-        Duration::from_secs(60),
-        "the owner to start its containerd",
-        || {
-            let dir = PathBuf::from(fs::read_to_string(&report)?);
-            ensure!(
-                dir.join("owner").exists(),
-                "{} does not exist",
-                dir.display()
-            );
-            Ok(dir)
-        },
-    );
+    let dir = eventually(Duration::from_secs(60), "the owner to start its containerd", || {
+        let dir = PathBuf::from(fs::read_to_string(&report)?);
+        ensure!(dir.join("owner").exists(), "{} does not exist", dir.display());
+        Ok(dir)
+    });
     owner.kill()?;
     owner.wait()?;
     let dir = dir?;
     fs::remove_file(&report)?;
     testkit::slot::reap_stale()?;
     // Another test may have taken the slot since, but not with this file in it.
-    ensure!(
-        !dir.join("owner").exists(),
-        "{} was not reaped",
-        dir.display()
-    );
+    ensure!(!dir.join("owner").exists(), "{} was not reaped", dir.display());
     Ok(())
 }

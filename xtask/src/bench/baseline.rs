@@ -76,18 +76,12 @@ where
 }
 
 async fn make(client: &CriClient, logs: &Path, pod: u32) -> Result<Made, CallError> {
-    let spec = v1::ImageSpec {
-        image: image::PAUSE.to_owned(),
-        ..Default::default()
-    };
+    let spec = v1::ImageSpec { image: image::PAUSE.to_owned(), ..Default::default() };
     let sandbox_config = sandbox_config(logs, pod);
     let sandbox = client.run_pod_sandbox(sandbox_config.clone(), "").await?;
     client.image_status(spec.clone()).await?;
     let config = v1::ContainerConfig {
-        metadata: Some(v1::ContainerMetadata {
-            name: "main".to_owned(),
-            attempt: 0,
-        }),
+        metadata: Some(v1::ContainerMetadata { name: "main".to_owned(), attempt: 0 }),
         image: Some(spec),
         log_path: "main/0.log".to_owned(),
         linux: Some(v1::LinuxContainerConfig {
@@ -99,17 +93,13 @@ async fn make(client: &CriClient, logs: &Path, pod: u32) -> Result<Made, CallErr
         }),
         ..Default::default()
     };
-    let container = client
-        .create_container(&sandbox, config, sandbox_config)
-        .await?;
+    let container = client.create_container(&sandbox, config, sandbox_config).await?;
     client.start_container(&container).await?;
     Ok(Made { sandbox, container })
 }
 
 async fn remove(client: &CriClient, pod: &Made) -> Result<(), CallError> {
-    client
-        .stop_container(&pod.container, Duration::from_secs(2))
-        .await?;
+    client.stop_container(&pod.container, Duration::from_secs(2)).await?;
     client.remove_container(&pod.container).await?;
     client.stop_pod_sandbox(&pod.sandbox).await?;
     client.remove_pod_sandbox(&pod.sandbox).await

@@ -94,11 +94,7 @@ impl Agent {
             );
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(Self {
-            process,
-            log,
-            healthy_after: start.elapsed(),
-        })
+        Ok(Self { process, log, healthy_after: start.elapsed() })
     }
 
     /// Process id.

@@ -26,37 +26,17 @@ pub fn check(plan: &Plan, results: &Results) -> Vec<Goal> {
     let removed = |who: &Measured| who.round_s(|round| Some(round.removed));
     let pods = plan.pods;
     vec![
-        most(
-            "binary at most 15 MB",
-            klet.binary_bytes.map(megabytes),
-            15.0,
-            "MB",
-        ),
+        most("binary at most 15 MB", klet.binary_bytes.map(megabytes), 15.0, "MB"),
         most("healthy within 50 ms", klet.healthy_ms(), 50.0, "ms"),
-        most(
-            "at most 12 MB resident with no pods",
-            rss(klet, 0),
-            12.0,
-            "MB",
-        ),
-        most(
-            &format!("at most 25 MB resident with {pods} pods"),
-            rss(klet, pods),
-            25.0,
-            "MB",
-        ),
+        most("at most 12 MB resident with no pods", rss(klet, 0), 12.0, "MB"),
+        most(&format!("at most 25 MB resident with {pods} pods"), rss(klet, pods), 25.0, "MB"),
         ratio(
             &format!("idle with {pods} pods on at most 1/10 of upstream's processor time"),
             cpu(klet),
             cpu(upstream),
             0.1,
         ),
-        ratio(
-            &format!("{pods} pods up within 1.1 × raw CRI"),
-            up(klet),
-            up(raw),
-            1.1,
-        ),
+        ratio(&format!("{pods} pods up within 1.1 × raw CRI"), up(klet), up(raw), 1.1),
         most(
             &format!("{pods} pods up on at most 0.3 s of processor time"),
             klet.round_s(|round| round.up_cpu),
@@ -80,9 +60,7 @@ pub fn megabytes(bytes: u64) -> f64 {
 fn most(promise: &str, found: Option<f64>, limit: f64, unit: &str) -> Goal {
     Goal {
         promise: promise.to_owned(),
-        found: found.map_or("not measured".to_owned(), |found| {
-            format!("{found:.2} {unit}")
-        }),
+        found: found.map_or("not measured".to_owned(), |found| format!("{found:.2} {unit}")),
         kept: found.map(|found| found <= limit),
     }
 }

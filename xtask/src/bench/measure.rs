@@ -25,11 +25,7 @@ pub fn idle(contender: &Contender, plan: &Plan, results: &mut Results) -> Result
         let agent = Agent::start(contender, &containerd, manifests.path())?;
         measured.healthy.push(agent.healthy_after);
     }
-    println!(
-        "{}: healthy after {:.1?}",
-        contender.name(),
-        measured.healthy
-    );
+    println!("{}: healthy after {:.1?}", contender.name(), measured.healthy);
     let mut agent = Agent::start(contender, &containerd, manifests.path())?;
     let cri = containerd.cri()?;
     let mut have = 0;
@@ -122,24 +118,13 @@ fn raw_round(containerd: &Containerd, plan: &Plan) -> Result<Round> {
         let stopped = runtime::wait_stopped(&cri, fail_early(&calls));
         let removed = runtime::wait_removed(&cri, fail_early(&calls));
         joined(calls)?;
-        let (stopped, removed) = (
-            stopped?.duration_since(start),
-            removed?.duration_since(start),
-        );
-        Ok(Round {
-            up,
-            up_cpu: None,
-            stopped,
-            removed,
-            removed_cpu: None,
-        })
+        let (stopped, removed) = (stopped?.duration_since(start), removed?.duration_since(start));
+        Ok(Round { up, up_cpu: None, stopped, removed, removed_cpu: None })
     })
 }
 
 fn joined<T>(calls: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    calls
-        .join()
-        .map_err(|_| anyhow::anyhow!("the baseline panicked"))?
+    calls.join().map_err(|_| anyhow::anyhow!("the baseline panicked"))?
 }
 
 /// Fails once the calls have ended and three more looks still found them short:
@@ -167,9 +152,7 @@ fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
 }
 
 fn fresh() -> Result<(Containerd, ManifestDir)> {
-    let containerd = Containerd::start(ContainerdOptions {
-        images: vec![Image::pause()],
-    })?;
+    let containerd = Containerd::start(ContainerdOptions { images: vec![Image::pause()] })?;
     let path = containerd.dir().join("manifests");
     Ok((containerd, ManifestDir::new(Path::new(&path))?))
 }

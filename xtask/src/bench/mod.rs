@@ -9,7 +9,7 @@ mod contender;
 mod goals;
 mod measure;
 mod plot;
-pub mod process;
+mod process;
 mod report;
 mod results;
 mod runtime;
@@ -74,11 +74,8 @@ pub struct Plan {
 
 impl Options {
     fn plan(&self) -> Plan {
-        let (rounds, window_s, settle_s) = if self.quick {
-            (1, 10, 3)
-        } else {
-            (self.rounds, self.window_s, self.settle_s)
-        };
+        let (rounds, window_s, settle_s) =
+            if self.quick { (1, 10, 3) } else { (self.rounds, self.window_s, self.settle_s) };
         Plan {
             pods: self.pods,
             rounds,
@@ -100,11 +97,7 @@ impl Options {
         }
         for contender in &all {
             if let Some(path) = contender.binary() {
-                ensure!(
-                    path.is_file(),
-                    "{} is not there; `make dist` builds klet",
-                    path.display()
-                );
+                ensure!(path.is_file(), "{} is not there; `make dist` builds klet", path.display());
             }
         }
         Ok(all)
@@ -124,21 +117,13 @@ pub fn run(options: &Options) -> Result<()> {
     for round in 0..plan.rounds {
         for turn in 0..contenders.len() {
             let contender = &contenders[(turn + round as usize) % contenders.len()];
-            println!(
-                "round {} of {}: {}",
-                round + 1,
-                plan.rounds,
-                contender.name()
-            );
+            println!("round {} of {}: {}", round + 1, plan.rounds, contender.name());
             measure::up_and_down(contender, &plan, &mut results)
                 .with_context(|| format!("cannot measure {} at work", contender.name()))?;
         }
     }
     report::write(&options.out, &plan, &results)?;
     print!("{}", report::table(&plan, &results));
-    println!(
-        "\nwritten to {}",
-        options.out.join("benchmarks.md").display()
-    );
+    println!("\nwritten to {}", options.out.join("benchmarks.md").display());
     Ok(())
 }

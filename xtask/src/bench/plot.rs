@@ -5,11 +5,8 @@ use std::fmt::Write;
 use super::results::{Measured, Results};
 use super::{Plan, goals};
 
-const BARS: [(&str, &str); 3] = [
-    ("klet", "#b7410e"),
-    ("raw CRI", "#9a9a9a"),
-    ("upstream kubelet", "#326ce5"),
-];
+const BARS: [(&str, &str); 3] =
+    [("klet", "#b7410e"), ("raw CRI", "#9a9a9a"), ("upstream kubelet", "#326ce5")];
 
 /// Left of the bars: names. Right of them: values.
 const LEFT: f64 = 210.0;
@@ -74,22 +71,11 @@ pub fn svg(plan: &Plan, results: &Results) -> String {
 fn groups<'a>(plan: &'a Plan) -> Vec<(String, &'static str, Pick<'a>)> {
     let pods = plan.pods;
     let rss = move |pods| -> Pick<'a> {
-        Box::new(move |who| {
-            who.idle_at(pods)
-                .map(|idle| goals::megabytes(idle.rss_kb * 1024))
-        })
+        Box::new(move |who| who.idle_at(pods).map(|idle| goals::megabytes(idle.rss_kb * 1024)))
     };
     vec![
-        (
-            "binary".to_owned(),
-            "MB",
-            Box::new(|who| who.binary_bytes.map(goals::megabytes)),
-        ),
-        (
-            "start to healthy".to_owned(),
-            "ms",
-            Box::new(Measured::healthy_ms),
-        ),
+        ("binary".to_owned(), "MB", Box::new(|who| who.binary_bytes.map(goals::megabytes))),
+        ("start to healthy".to_owned(), "ms", Box::new(Measured::healthy_ms)),
         ("resident, no pods".to_owned(), "MB", rss(0)),
         (format!("resident, {pods} pods"), "MB", rss(pods)),
         (
@@ -97,16 +83,8 @@ fn groups<'a>(plan: &'a Plan) -> Vec<(String, &'static str, Pick<'a>)> {
             "%",
             Box::new(move |who| who.idle_at(pods).map(|idle| idle.cpu_percent)),
         ),
-        (
-            format!("{pods} pods up"),
-            "s",
-            Box::new(|who| who.round_s(|round| Some(round.up))),
-        ),
-        (
-            "… own processor time".to_owned(),
-            "s",
-            Box::new(|who| who.round_s(|round| round.up_cpu)),
-        ),
+        (format!("{pods} pods up"), "s", Box::new(|who| who.round_s(|round| Some(round.up)))),
+        ("… own processor time".to_owned(), "s", Box::new(|who| who.round_s(|round| round.up_cpu))),
         (
             format!("{pods} pods removed"),
             "s",

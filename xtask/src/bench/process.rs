@@ -50,10 +50,7 @@ impl Sample {
             };
             sample.threads += 1;
             sample.sleeps += field(&status, "voluntary_ctxt_switches:").unwrap_or(0);
-            let nanos = schedule
-                .split_whitespace()
-                .next()
-                .and_then(|word| word.parse().ok());
+            let nanos = schedule.split_whitespace().next().and_then(|word| word.parse().ok());
             sample.cpu_exact += Duration::from_nanos(nanos.unwrap_or(0));
         }
         Ok(sample)
@@ -65,11 +62,7 @@ impl Sample {
         let exact = self.cpu_exact.saturating_sub(earlier.cpu_exact);
         let ticks = self.cpu_ticks.saturating_sub(earlier.cpu_ticks);
         // Ticks are rounded at both ends.
-        if ticks > exact + 2 * TICK {
-            ticks
-        } else {
-            exact
-        }
+        if ticks > exact + 2 * TICK { ticks } else { exact }
     }
 }
 
@@ -117,13 +110,7 @@ mod tests {
             cpu_exact: Duration::from_millis(exact),
             ..Default::default()
         };
-        assert_eq!(
-            at(110, 105).cpu_since(&at(100, 100)),
-            Duration::from_millis(5)
-        );
-        assert_eq!(
-            at(500, 105).cpu_since(&at(100, 100)),
-            Duration::from_millis(400)
-        );
+        assert_eq!(at(110, 105).cpu_since(&at(100, 100)), Duration::from_millis(5));
+        assert_eq!(at(500, 105).cpu_since(&at(100, 100)), Duration::from_millis(400));
     }
 }

@@ -63,19 +63,11 @@ pub fn table(plan: &Plan, results: &Results) -> String {
         let _ = writeln!(text, "| {name} | {} |", cells.join(" | "));
     };
     let megabytes = |kb: u64| goals::megabytes(kb * 1024);
-    row(
-        "binary, MB",
-        &|who| who.binary_bytes.map(goals::megabytes),
-        1,
-    );
+    row("binary, MB", &|who| who.binary_bytes.map(goals::megabytes), 1);
     row("start to healthy, ms", &Measured::healthy_ms, 1);
     for pods in [0, plan.pods / 2, plan.pods] {
         let mut idle = |name: &str, pick: &dyn Fn(&Idle) -> f64, digits| {
-            row(
-                &format!("{name}, {pods} pods idle"),
-                &|who| who.idle_at(pods).map(pick),
-                digits,
-            );
+            row(&format!("{name}, {pods} pods idle"), &|who| who.idle_at(pods).map(pick), digits);
         };
         idle("resident (RSS), MB", &|idle| megabytes(idle.rss_kb), 1);
         idle("proportional (PSS), MB", &|idle| megabytes(idle.pss_kb), 1);
@@ -84,31 +76,11 @@ pub fn table(plan: &Plan, results: &Results) -> String {
         idle("threads", &|idle| idle.threads as f64, 0);
     }
     let pods = plan.pods;
-    row(
-        &format!("{pods} pods up, s"),
-        &|who| who.round_s(|round| Some(round.up)),
-        2,
-    );
-    row(
-        "… own processor time, s",
-        &|who| who.round_s(|round| round.up_cpu),
-        2,
-    );
-    row(
-        &format!("{pods} pods stopped, s"),
-        &|who| who.round_s(|round| Some(round.stopped)),
-        2,
-    );
-    row(
-        &format!("{pods} pods removed, s"),
-        &|who| who.round_s(|round| Some(round.removed)),
-        2,
-    );
-    row(
-        "… own processor time, s",
-        &|who| who.round_s(|round| round.removed_cpu),
-        2,
-    );
+    row(&format!("{pods} pods up, s"), &|who| who.round_s(|round| Some(round.up)), 2);
+    row("… own processor time, s", &|who| who.round_s(|round| round.up_cpu), 2);
+    row(&format!("{pods} pods stopped, s"), &|who| who.round_s(|round| Some(round.stopped)), 2);
+    row(&format!("{pods} pods removed, s"), &|who| who.round_s(|round| Some(round.removed)), 2);
+    row("… own processor time, s", &|who| who.round_s(|round| round.removed_cpu), 2);
     text
 }
 
@@ -142,12 +114,8 @@ fn method(plan: &Plan) -> String {
 fn machine() -> String {
     let first = |path: &str, key: &str| {
         let text = fs::read_to_string(path).unwrap_or_default();
-        let line = text
-            .lines()
-            .find(|line| line.starts_with(key))
-            .unwrap_or_default();
-        line.split_once(':')
-            .map_or(String::new(), |(_, value)| value.trim().to_owned())
+        let line = text.lines().find(|line| line.starts_with(key)).unwrap_or_default();
+        line.split_once(':').map_or(String::new(), |(_, value)| value.trim().to_owned())
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -161,10 +129,7 @@ fn machine() -> String {
         first("/proc/cpuinfo", "model name"),
         first("/proc/meminfo", "MemTotal"),
         kernel.trim(),
-        containerd
-            .split_whitespace()
-            .nth(2)
-            .unwrap_or("of unknown version"),
+        containerd.split_whitespace().nth(2).unwrap_or("of unknown version"),
         runc.lines().next().unwrap_or("runc of unknown version"),
     )
 }
@@ -197,28 +162,13 @@ mod tests {
             removed_cpu: cpu,
         };
         results.of("klet").binary_bytes = Some(9_000_000);
-        results
-            .of("klet")
-            .rounds
-            .push(round(21_000, Some(Duration::from_millis(400))));
+        results.of("klet").rounds.push(round(21_000, Some(Duration::from_millis(400))));
         results.of("raw CRI").rounds.push(round(20_000, None));
         let page = page(&plan(), &results);
-        assert!(
-            page.contains("| binary at most 15 MB | 9.00 MB | ✔ |"),
-            "{page}"
-        );
-        assert!(
-            page.contains("| 100 pods up within 1.1 × raw CRI | 1.050 × | ✔ |"),
-            "{page}"
-        );
+        assert!(page.contains("| binary at most 15 MB | 9.00 MB | ✔ |"), "{page}");
+        assert!(page.contains("| 100 pods up within 1.1 × raw CRI | 1.050 × | ✔ |"), "{page}");
         assert!(page.contains("processor time | 0.40 s | ✘ |"), "{page}");
-        assert!(
-            page.contains("| 100 pods up, s | 21.00 | 20.00 | – |"),
-            "{page}"
-        );
-        assert!(
-            page.contains("upstream's processor time | not compared | – |"),
-            "{page}"
-        );
+        assert!(page.contains("| 100 pods up, s | 21.00 | 20.00 | – |"), "{page}");
+        assert!(page.contains("upstream's processor time | not compared | – |"), "{page}");
     }
 }

@@ -61,12 +61,7 @@ impl Measured {
 
     /// Median over the rounds of something in seconds.
     pub fn round_s(&self, pick: impl Fn(&Round) -> Option<Duration>) -> Option<f64> {
-        median(
-            self.rounds
-                .iter()
-                .filter_map(pick)
-                .map(|time| time.as_secs_f64()),
-        )
+        median(self.rounds.iter().filter_map(pick).map(|time| time.as_secs_f64()))
     }
 }
 

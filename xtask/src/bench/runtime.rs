@@ -18,10 +18,7 @@ pub fn wait_running(cri: &Cri, pods: u32, check: impl FnMut() -> Result<()>) -> 
     wait(&format!("{pods} running containers"), check, || {
         let running = v1::ContainerState::ContainerRunning as i32;
         let containers = cri.containers()?;
-        Ok(containers
-            .iter()
-            .filter(|container| container.state == running)
-            .count()
+        Ok(containers.iter().filter(|container| container.state == running).count()
             == pods as usize)
     })
 }
@@ -31,14 +28,8 @@ pub fn wait_stopped(cri: &Cri, check: impl FnMut() -> Result<()>) -> Result<Inst
     wait("all containers and sandboxes to stop", check, || {
         let running = v1::ContainerState::ContainerRunning as i32;
         let ready = v1::PodSandboxState::SandboxReady as i32;
-        Ok(cri
-            .containers()?
-            .iter()
-            .all(|container| container.state != running)
-            && cri
-                .sandboxes()?
-                .iter()
-                .all(|sandbox| sandbox.state != ready))
+        Ok(cri.containers()?.iter().all(|container| container.state != running)
+            && cri.sandboxes()?.iter().all(|sandbox| sandbox.state != ready))
     })
 }
 
@@ -57,10 +48,7 @@ fn wait(
     let start = Instant::now();
     while !done()? {
         check()?;
-        ensure!(
-            start.elapsed() < LIMIT,
-            "waited {LIMIT:?} in vain for {what}"
-        );
+        ensure!(start.elapsed() < LIMIT, "waited {LIMIT:?} in vain for {what}");
         std::thread::sleep(EVERY);
     }
     Ok(Instant::now())

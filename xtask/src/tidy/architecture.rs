@@ -18,23 +18,13 @@ pub fn check(text: &str, crates: &[String]) -> Vec<Finding> {
     for (name, line) in &named {
         if !crates.contains(name) {
             let mend = "take it out, or add the crate";
-            findings.push(Finding::new(
-                FILE,
-                *line,
-                format!("crates/{name} does not exist"),
-                mend,
-            ));
+            findings.push(Finding::new(FILE, *line, format!("crates/{name} does not exist"), mend));
         }
     }
     let names: BTreeSet<&String> = named.iter().map(|(name, _)| name).collect();
     for name in crates.iter().filter(|name| !names.contains(name)) {
         let mend = "add a line that says what the crate is for";
-        findings.push(Finding::new(
-            FILE,
-            1,
-            format!("crates/{name} is not mentioned"),
-            mend,
-        ));
+        findings.push(Finding::new(FILE, 1, format!("crates/{name} is not mentioned"), mend));
     }
     findings
 }
@@ -84,10 +74,7 @@ mod tests {
 
     fn found(text: &str, crates: &[&str]) -> Vec<String> {
         let crates: Vec<String> = crates.iter().map(|name| (*name).to_owned()).collect();
-        check(text, &crates)
-            .iter()
-            .map(Finding::to_string)
-            .collect()
+        check(text, &crates).iter().map(Finding::to_string).collect()
     }
 
     const MAP: &str = "# Map\n```\ncrates/\n  klet/      the binary\n  cri/       the client\n    src/     deeper\nxtask/\n```\n";

@@ -15,12 +15,7 @@ pub fn check(files: &[(String, String)]) -> Vec<Finding> {
         let path = Path::new(DIR).join(name);
         let Some(number) = number(name) else {
             let mend = "name it NNNN-title.md, in lower case, with the next number";
-            findings.push(Finding::new(
-                path,
-                1,
-                "not named like a decision record",
-                mend,
-            ));
+            findings.push(Finding::new(path, 1, "not named like a decision record", mend));
             continue;
         };
         if number != expected {
@@ -34,18 +29,12 @@ pub fn check(files: &[(String, String)]) -> Vec<Finding> {
         }
         expected = number + 1;
         let title = text.lines().next().unwrap_or_default();
-        let said = title
-            .split(|letter: char| !letter.is_ascii_digit())
-            .find(|part| !part.is_empty());
+        let said =
+            title.split(|letter: char| !letter.is_ascii_digit()).find(|part| !part.is_empty());
         let agrees = said.is_none_or(|said| said.parse() == Ok(number));
         if !title.starts_with("# ") || !agrees {
             let mend = "begin it with `# NNNN: the decision`, with the number of its file";
-            findings.push(Finding::new(
-                &path,
-                1,
-                format!("its title is {title:?}"),
-                mend,
-            ));
+            findings.push(Finding::new(&path, 1, format!("its title is {title:?}"), mend));
         }
     }
     findings
@@ -83,10 +72,7 @@ mod tests {
     fn a_title_agrees_with_its_file() {
         let files = [("0001-one.md".to_owned(), "# ADR 2: one\n".to_owned())];
         assert_eq!(check(&files).len(), 1);
-        let files = [(
-            "0001-one.md".to_owned(),
-            "# Observe, plan, perform\n".to_owned(),
-        )];
+        let files = [("0001-one.md".to_owned(), "# Observe, plan, perform\n".to_owned())];
         assert!(check(&files).is_empty());
     }
 }

@@ -20,24 +20,12 @@ impl Finding {
         what: impl Into<String>,
         mend: &'static str,
     ) -> Self {
-        Self {
-            path: path.as_ref().to_owned(),
-            line,
-            what: what.into(),
-            mend,
-        }
+        Self { path: path.as_ref().to_owned(), line, what: what.into(), mend }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}:{}: {}; {}",
-            self.path.display(),
-            self.line,
-            self.what,
-            self.mend
-        )
+        write!(f, "{}:{}: {}; {}", self.path.display(), self.line, self.what, self.mend)
     }
 }

@@ -25,10 +25,7 @@ pub fn run() -> Result<()> {
     if findings.is_empty() {
         return Ok(());
     }
-    bail!(
-        "{} untidy places; each line above says how to mend it",
-        findings.len()
-    )
+    bail!("{} untidy places; each line above says how to mend it", findings.len())
 }
 
 /// All findings in the tree at `root`.
@@ -79,10 +76,7 @@ fn decision_files(root: &Path) -> Result<Vec<(String, String)>> {
     let mut files = Vec::new();
     for entry in entries {
         let entry = entry.context("cannot list the decisions")?;
-        files.push((
-            entry.file_name().to_string_lossy().into_owned(),
-            read(&entry.path())?,
-        ));
+        files.push((entry.file_name().to_string_lossy().into_owned(), read(&entry.path())?));
     }
     files.sort();
     Ok(files)

@@ -11,11 +11,8 @@ const LINES_MAX: usize = 500;
 const LONG_FILES: &[(&str, &str)] = &[];
 
 /// Marks of unfinished work, and of tests that never run.
-const UNDONE: &[&str] = &[
-    concat!("to", "do!"),
-    concat!("unimpl", "emented!"),
-    concat!("#[ig", "nore"),
-];
+const UNDONE: &[&str] =
+    &[concat!("to", "do!"), concat!("unimpl", "emented!"), concat!("#[ig", "nore")];
 
 /// Checks one file.
 pub fn check(path: &Path, text: &str) -> Vec<Finding> {
@@ -25,9 +22,7 @@ pub fn check(path: &Path, text: &str) -> Vec<Finding> {
         findings.push(Finding::new(path, 1, "no header", mend));
     }
     let lines = text.lines().count();
-    let long = LONG_FILES
-        .iter()
-        .any(|(allowed, _)| Path::new(allowed) == path);
+    let long = LONG_FILES.iter().any(|(allowed, _)| Path::new(allowed) == path);
     if lines > LINES_MAX && !long {
         let mend =
             "split it by responsibility, or, if it is a table, list it in xtask/src/tidy/source.rs";
@@ -75,20 +70,14 @@ mod tests {
     use super::*;
 
     fn findings(path: &str, text: &str) -> Vec<String> {
-        check(Path::new(path), text)
-            .iter()
-            .map(Finding::to_string)
-            .collect()
+        check(Path::new(path), text).iter().map(Finding::to_string).collect()
     }
 
     #[test]
     fn a_header_is_wanted_in_crates_only() {
         let found = findings("crates/cri/src/lib.rs", "mod a;\n");
         assert_eq!(found.len(), 1);
-        assert!(
-            found[0].starts_with("crates/cri/src/lib.rs:1: no header; begin"),
-            "{found:?}"
-        );
+        assert!(found[0].starts_with("crates/cri/src/lib.rs:1: no header; begin"), "{found:?}");
         assert!(findings("crates/cri/src/lib.rs", "//! Header.\n").is_empty());
         assert!(findings("crates/cri/build.rs", "fn main() {}\n").is_empty());
     }

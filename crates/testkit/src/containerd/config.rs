@@ -39,10 +39,7 @@ pub(super) fn write(slot: &Slot, paths: &Paths) -> Result<()> {
     std::fs::create_dir_all(&paths.cni)
         .with_context(|| format!("cannot create {}", paths.cni.display()))?;
     put(&paths.config, containerd_config(slot.dir(), paths))?;
-    put(
-        &paths.cni.join("10-testkit.conflist"),
-        network_config(slot).to_string(),
-    )
+    put(&paths.cni.join("10-testkit.conflist"), network_config(slot).to_string())
 }
 
 fn containerd_config(dir: &Path, paths: &Paths) -> String {

@@ -35,9 +35,7 @@ pub struct ContainerdOptions {
 impl ContainerdOptions {
     /// The pause and busybox images.
     pub fn with_usual_images() -> Result<Self> {
-        Ok(Self {
-            images: vec![Image::pause(), Image::busybox()?],
-        })
+        Ok(Self { images: vec![Image::pause(), Image::busybox()?] })
     }
 }
 
@@ -79,12 +77,7 @@ impl Containerd {
         let slot = Slot::take()?;
         let paths = Paths::new(slot.dir());
         config::write(&slot, &paths)?;
-        Ok(Self {
-            process: None,
-            options,
-            paths,
-            slot,
-        })
+        Ok(Self { process: None, options, paths, slot })
     }
 
     /// Starts the process, waits until it answers, and imports the images.
@@ -93,8 +86,7 @@ impl Containerd {
         for (number, image) in self.options.images.clone().iter().enumerate() {
             let archive = self.slot.dir().join(format!("image-{number}.tar"));
             image.write(&archive)?;
-            self.import(&archive)
-                .with_context(|| format!("cannot import {}", image.name()))?;
+            self.import(&archive).with_context(|| format!("cannot import {}", image.name()))?;
             std::fs::remove_file(&archive)
                 .with_context(|| format!("cannot remove {}", archive.display()))?;
         }
@@ -118,18 +110,14 @@ impl Containerd {
 
     /// Imports an OCI archive.
     pub fn import(&self, archive: &Path) -> Result<()> {
-        self.ctr(&["images", "import", &archive.display().to_string()])
-            .map(drop)
+        self.ctr(&["images", "import", &archive.display().to_string()]).map(drop)
     }
 
     /// Runs `ctr` on this instance, in the namespace CRI uses.
     pub fn ctr(&self, arguments: &[&str]) -> Result<String> {
         let ctr = host::program("ctr", "containerd")?;
         let mut command = Command::new(ctr);
-        command
-            .arg("--address")
-            .arg(&self.paths.socket)
-            .args(["--namespace", "k8s.io"]);
+        command.arg("--address").arg(&self.paths.socket).args(["--namespace", "k8s.io"]);
         process::run(command.args(arguments))
     }
 
@@ -203,10 +191,7 @@ impl Drop for Containerd {
     fn drop(&mut self) {
         let result = self.kill().and_then(|()| cleanup::sweep(&self.slot));
         if let Err(err) = result {
-            eprintln!(
-                "cannot remove the private containerd in {}: {err:#}",
-                self.dir().display()
-            );
+            eprintln!("cannot remove the private containerd in {}: {err:#}", self.dir().display());
         }
     }
 }

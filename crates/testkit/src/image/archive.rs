@@ -55,31 +55,20 @@ pub(super) fn write(image: &Image, out: impl Write) -> Result<()> {
     let index = serde_json::to_vec(&index).context("cannot encode the index")?;
 
     let mut tar = Builder::new(out);
-    add_file(
-        &mut tar,
-        "oci-layout",
-        0o644,
-        br#"{"imageLayoutVersion":"1.0.0"}"#,
-    )?;
+    add_file(&mut tar, "oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
     add_file(&mut tar, "index.json", 0o644, &index)?;
     for blob in [&layer, &config, &manifest] {
         let name = digest(blob).replace(':', "/");
         add_file(&mut tar, &format!("blobs/{name}"), 0o644, blob)?;
     }
-    tar.into_inner()
-        .and_then(|mut out| out.flush())
-        .context("cannot finish the archive")
+    tar.into_inner().and_then(|mut out| out.flush()).context("cannot finish the archive")
 }
 
 fn layer(entries: &[Entry]) -> Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
     for entry in entries {
         match entry {
-            Entry::File {
-                path,
-                mode,
-                content,
-            } => add_file(&mut tar, path, *mode, content)?,
+            Entry::File { path, mode, content } => add_file(&mut tar, path, *mode, content)?,
             Entry::Directory { path, mode } => {
                 let mut header = header(EntryType::Directory, *mode, 0);
                 tar.append_data(&mut header, path, std::io::empty())
@@ -97,8 +86,7 @@ fn layer(entries: &[Entry]) -> Result<Vec<u8>> {
 
 fn add_file(tar: &mut Builder<impl Write>, path: &str, mode: u32, content: &[u8]) -> Result<()> {
     let mut header = header(EntryType::Regular, mode, content.len() as u64);
-    tar.append_data(&mut header, path, content)
-        .with_context(|| format!("cannot add {path}"))
+    tar.append_data(&mut header, path, content).with_context(|| format!("cannot add {path}"))
 }
 
 fn header(kind: EntryType, mode: u32, size: u64) -> Header {
@@ -114,9 +102,7 @@ fn header(kind: EntryType, mode: u32, size: u64) -> Header {
 
 fn digest(bytes: &[u8]) -> String {
     let hash = Sha256::digest(bytes);
-    hash.iter().fold(String::from("sha256:"), |text, byte| {
-        format!("{text}{byte:02x}")
-    })
+    hash.iter().fold(String::from("sha256:"), |text, byte| format!("{text}{byte:02x}"))
 }
 
 #[cfg(test)]
@@ -133,11 +119,7 @@ mod tests {
             entry.read_to_end(&mut content).unwrap();
             (entry.path().unwrap().display().to_string(), content)
         };
-        archive
-            .entries()
-            .unwrap()
-            .map(|entry| read(entry.unwrap()))
-            .collect()
+        archive.entries().unwrap().map(|entry| read(entry.unwrap())).collect()
     }
 
     #[test]
@@ -159,10 +141,7 @@ mod tests {
             serde_json::from_slice(&blob(&index["manifests"][0]["digest"])).unwrap();
         let config: serde_json::Value =
             serde_json::from_slice(&blob(&manifest["config"]["digest"])).unwrap();
-        assert_eq!(
-            config["rootfs"]["diff_ids"][0],
-            manifest["layers"][0]["digest"]
-        );
+        assert_eq!(config["rootfs"]["diff_ids"][0], manifest["layers"][0]["digest"]);
         assert_eq!(config["config"]["Entrypoint"], json!(["/pause"]));
     }
 

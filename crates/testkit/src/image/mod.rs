@@ -22,19 +22,9 @@ pub const BUSYBOX: &str = "docker.io/library/busybox:latest";
 /// One file or link of an image.
 #[derive(Debug, Clone)]
 pub(crate) enum Entry {
-    Directory {
-        path: String,
-        mode: u32,
-    },
-    File {
-        path: String,
-        mode: u32,
-        content: Vec<u8>,
-    },
-    Link {
-        path: String,
-        target: String,
-    },
+    Directory { path: String, mode: u32 },
+    File { path: String, mode: u32, content: Vec<u8> },
+    Link { path: String, target: String },
 }
 
 /// A single-layer image.
@@ -81,11 +71,7 @@ impl Image {
         let mut image = Self::new(BUSYBOX)
             .directory("tmp", 0o1777)
             .directory("root", 0o700)
-            .file(
-                "etc/passwd",
-                0o644,
-                b"root:x:0:0:root:/root:/bin/sh\n".to_vec(),
-            )
+            .file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n".to_vec())
             .file("etc/group", 0o644, b"root:x:0:\n".to_vec())
             .file("bin/busybox", 0o755, program);
         for tool in tools.split_whitespace().filter(|tool| *tool != "busybox") {
@@ -100,15 +86,9 @@ impl Image {
         let content = fs::read(program)
             .with_context(|| format!("cannot read the program {}", program.display()))?;
         if has_interpreter(&content) {
-            bail!(
-                "{} is not linked statically; build it with `make dist`",
-                program.display()
-            );
+            bail!("{} is not linked statically; build it with `make dist`", program.display());
         }
-        let file = program
-            .file_name()
-            .context("a program has a file name")?
-            .to_string_lossy();
+        let file = program.file_name().context("a program has a file name")?.to_string_lossy();
         let mut image = Self::new(name).file(&file, 0o755, content);
         image.entrypoint = vec![format!("/{file}")];
         Ok(image)
@@ -116,29 +96,19 @@ impl Image {
 
     /// Adds a file.
     pub fn file(mut self, path: &str, mode: u32, content: Vec<u8>) -> Self {
-        self.entries.push(Entry::File {
-            path: path.to_owned(),
-            mode,
-            content,
-        });
+        self.entries.push(Entry::File { path: path.to_owned(), mode, content });
         self
     }
 
     /// Adds a directory.
     pub fn directory(mut self, path: &str, mode: u32) -> Self {
-        self.entries.push(Entry::Directory {
-            path: path.to_owned(),
-            mode,
-        });
+        self.entries.push(Entry::Directory { path: path.to_owned(), mode });
         self
     }
 
     /// Adds a symbolic link.
     pub fn link(mut self, path: &str, target: &str) -> Self {
-        self.entries.push(Entry::Link {
-            path: path.to_owned(),
-            target: target.to_owned(),
-        });
+        self.entries.push(Entry::Link { path: path.to_owned(), target: target.to_owned() });
         self
     }
 
@@ -158,10 +128,8 @@ impl Image {
 
 /// Whether an ELF program asks for a dynamic loader (program header PT_INTERP).
 fn has_interpreter(elf: &[u8]) -> bool {
-    let half = |at: usize| {
-        elf.get(at..at + 2)
-            .map(|b| usize::from(u16::from_le_bytes([b[0], b[1]])))
-    };
+    let half =
+        |at: usize| elf.get(at..at + 2).map(|b| usize::from(u16::from_le_bytes([b[0], b[1]])));
     let (Some(size), Some(count)) = (half(54), half(56)) else {
         return false;
     };
@@ -175,9 +143,7 @@ mod tests {
     #[test]
     fn a_dynamic_program_is_refused_with_advice() {
         let own = std::env::current_exe().unwrap();
-        let err = Image::of_program("example.com/x:1", &own)
-            .unwrap_err()
-            .to_string();
+        let err = Image::of_program("example.com/x:1", &own).unwrap_err().to_string();
         assert!(err.contains("make dist"), "{err}");
     }
 

@@ -91,10 +91,7 @@ mod tests {
         let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
         kill_process(pid, Signal::CHILD).unwrap();
         std::thread::sleep(Duration::from_millis(50));
-        assert!(
-            child.try_wait().unwrap().is_none(),
-            "it must outlive SIGCHLD"
-        );
+        assert!(child.try_wait().unwrap().is_none(), "it must outlive SIGCHLD");
         kill_process(pid, Signal::TERM).unwrap();
         let status = child.wait().unwrap();
         assert_eq!((status.code(), status.signal()), (Some(0), None));
