@@ -70,13 +70,13 @@ impl fmt::Display for Problem {
         if let Some(value) = &self.value {
             write!(f, " is {value}")?;
         }
-        write!(f, ": {}", self.wrong)?;
         match &self.origin {
-            Some(Origin::Flag(name)) if self.subject == format!("--{name}") => Ok(()),
-            Some(origin) if origin.is_user() => write!(f, " (set by {origin})"),
-            Some(_) => f.write_str(" (this is the default)"),
-            None => Ok(()),
+            Some(Origin::Flag(name)) if self.subject == format!("--{name}") => {}
+            Some(origin) if origin.is_user() => write!(f, " (set by {origin})")?,
+            Some(_) => f.write_str(" (by default)")?,
+            None => {}
         }
+        write!(f, ": {}", self.wrong)
     }
 }
 

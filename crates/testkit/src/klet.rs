@@ -76,6 +76,9 @@ impl Klet {
             "healthzPort": klet.health_port,
             "readOnlyPort": klet.read_only_port,
             "failCgroupV1": false,
+            // A standalone node has no API server to ask.
+            "authentication": {"webhook": {"enabled": false}},
+            "authorization": {"mode": "AlwaysAllow"},
         });
         let path = klet.config_path();
         fs::write(&path, format!("{config:#}\n"))

@@ -131,15 +131,13 @@ fn config(
         "healthzPort": health_port,
         "readOnlyPort": klet::reserve_port(0)?.1,
         "failCgroupV1": false,
+        // A standalone node has no API server to ask.
+        "authentication": {"webhook": {"enabled": false}},
+        "authorization": {"mode": "AlwaysAllow"},
     });
     if upstream {
         let more = json!({
             "port": klet::reserve_port(0)?.1,
-            "authentication": {
-                "anonymous": {"enabled": true},
-                "webhook": {"enabled": false},
-            },
-            "authorization": {"mode": "AlwaysAllow"},
             "cgroupDriver": "cgroupfs",
             "cgroupsPerQOS": false,
             "enforceNodeAllocatable": [],
