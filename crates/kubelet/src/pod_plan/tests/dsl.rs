@@ -14,6 +14,7 @@
 //!   `[crashes=<n>] [ran=<s>]`;
 //! - `<container> failed=<reason> retry=<s>`: its last start failed.
 
+use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +44,7 @@ pub fn wall() -> Timestamp {
 }
 
 /// All facts of one plan.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Scene {
     pub pod: DesiredPod,
     pub seen: ObservedPod,
@@ -53,6 +54,24 @@ pub struct Scene {
 impl Scene {
     pub fn context(&self, max_dead: u32) -> PlanContext<'_> {
         PlanContext { now: NOW, wall: wall(), memory: &self.memory, backoff: BACKOFF, max_dead }
+    }
+}
+
+/// Short enough to read when a property fails.
+impl fmt::Debug for Scene {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spec = self.pod.spec();
+        let names: Vec<_> = spec.containers.iter().map(|c| c.name.as_str()).collect();
+        write!(f, "{} {}", spec.restart_policy.as_deref().unwrap_or_default(), names.join(","))?;
+        for s in &self.seen.sandboxes {
+            write!(f, "; sandbox {} ready={} hostnet={}", s.attempt, s.ready, s.host_network)?;
+            write!(f, " ips={:?}", s.ips)?;
+        }
+        for c in &self.seen.containers {
+            let changed = c.hash != instance(c.name.as_str(), 0).hash;
+            write!(f, "; {} in={} changed={changed} {:?}", c.id, c.sandbox, c.state)?;
+        }
+        write!(f, "; {:?}", self.memory)
     }
 }
 
