@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kubelet_model::{
-    Action, ContainerState, Exit, Mono, ObservedContainer, ObservedPod, ObservedSandbox, SandboxId,
-    Steps,
+    Action, ContainerState, Exit, Mono, ObservedContainer, ObservedSandbox, SandboxId, Steps,
 };
 
 use super::dsl::{self, BACKOFF, NOW, Scene};

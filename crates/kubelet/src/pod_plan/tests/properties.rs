@@ -98,7 +98,7 @@ prop_compose! {
     }
 }
 
-/// Every step of a plan with the numbers of the steps that stop each container.
+/// Every start of a plan with the number of its step.
 fn starts(plan: &PodPlan) -> impl Iterator<Item = (usize, &ContainerName)> {
     plan.steps.iter().enumerate().flat_map(|(number, step)| {
         step.iter().filter_map(move |action| match action {
