@@ -122,10 +122,17 @@ impl Scanner {
             }
             Err(error) => changed |= self.keep_all(&error, &mut said),
         }
-        let pods = self.pods(&mut said);
+        let pods = match changed {
+            true => Some(self.pods(&mut said)),
+            false => {
+                let standing = self.said.iter().filter(|key| key.starts_with(DUPLICATE));
+                said.extend(standing.cloned());
+                None
+            }
+        };
         self.said = said;
         self.first = false;
-        (changed.then_some(pods), std::mem::take(&mut self.notices))
+        (pods, std::mem::take(&mut self.notices))
     }
 
     /// Brings the last good copies up to date, one manifest at a time.
@@ -405,7 +412,7 @@ impl Scanner {
                 );
                 match owners.get(&full_name) {
                     Some(by) => {
-                        let key = format!("duplicate {full_name} {}", path.display());
+                        let key = format!("{DUPLICATE} {full_name} {}", path.display());
                         let (path, by) = (path.clone(), by.clone());
                         notices.push((
                             key,
@@ -445,9 +452,10 @@ impl Scanner {
     }
 }
 
-/// Keys of what is said about the path as a whole.
+/// Keys of what is said about the path as a whole, and their start for pods.
 const UNREADABLE: &str = "unreadable";
 const MISSING: &str = "missing";
+const DUPLICATE: &str = "duplicate";
 
 fn whole(message: String) -> Problem {
     Problem {
