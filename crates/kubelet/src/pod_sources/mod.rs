@@ -6,6 +6,7 @@
 
 mod file;
 mod http;
+mod known;
 mod last_good;
 mod merge;
 mod notice;
