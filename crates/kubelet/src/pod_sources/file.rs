@@ -12,10 +12,11 @@ use kubelet_model::Source;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use super::SourcePorts;
 use super::merge::SourceUpdate;
 use super::notice::Notice;
 use super::scan::Scanner;
-use crate::ports::{ChangeStream, Ports};
+use crate::ports::{ChangeStream, Fs};
 
 /// Quiet that ends a burst of changes.
 const QUIET: Duration = Duration::from_millis(20);
@@ -37,7 +38,7 @@ pub(super) struct Config {
 }
 
 /// Delivers the path's pods until the receiver is gone.
-pub(super) async fn run(config: Config, ports: Ports, sender: mpsc::Sender<SourceUpdate>) {
+pub(super) async fn run(config: Config, ports: SourcePorts, sender: mpsc::Sender<SourceUpdate>) {
     // Collecting the components again drops a trailing slash.
     let path: PathBuf = config.path.components().collect();
     let mut scanner = Scanner::new(
@@ -51,7 +52,7 @@ pub(super) async fn run(config: Config, ports: Ports, sender: mpsc::Sender<Sourc
     let frequency = config.frequency.max(FREQUENCY_MIN);
     loop {
         // Watch first: what changes during the scan is then announced.
-        watch.establish(&ports);
+        watch.establish(ports.fs.as_ref());
         let (pods, notices) = scanner.scan().await;
         notices.iter().for_each(Notice::log);
         if let Some(pods) = pods {
@@ -88,11 +89,11 @@ impl Watch {
         }
     }
 
-    fn establish(&mut self, ports: &Ports) {
+    fn establish(&mut self, fs: &dyn Fs) {
         if self.stream.is_some() || Instant::now() < self.retry_at {
             return;
         }
-        match ports.fs.watch(&self.path) {
+        match fs.watch(&self.path) {
             Ok(stream) => {
                 self.stream = Some(stream);
                 self.said = None;

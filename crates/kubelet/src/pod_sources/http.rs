@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::merge::SourceUpdate;
 use super::notice::Notice;
-use crate::ports::{HttpFetch, HttpFetchError, Ports};
+use crate::ports::{HttpFetch, HttpFetchError};
 
 /// Shortest interval between fetches, so that a zero cannot make them spin.
 const FREQUENCY_MIN: Duration = Duration::from_millis(100);
@@ -31,9 +31,13 @@ pub(super) struct Config {
 }
 
 /// Delivers the URL's pods until the receiver is gone.
-pub(super) async fn run(config: Config, ports: Ports, sender: mpsc::Sender<SourceUpdate>) {
+pub(super) async fn run(
+    config: Config,
+    http: Arc<dyn HttpFetch>,
+    sender: mpsc::Sender<SourceUpdate>,
+) {
     let frequency = config.frequency.max(FREQUENCY_MIN);
-    let mut poller = Poller::new(config, ports.http.clone());
+    let mut poller = Poller::new(config, http);
     loop {
         let next = Instant::now() + frequency;
         let (pods, notices) = poller.poll().await;

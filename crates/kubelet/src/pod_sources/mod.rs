@@ -6,6 +6,7 @@
 
 mod file;
 mod http;
+mod known;
 mod last_good;
 mod merge;
 mod notice;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use kubelet_model::{PodSet, Source};
 use tokio::sync::{mpsc, watch};
 
-use crate::ports::{Ports, Tasks};
+use crate::ports::{Clock, Fs, HttpFetch, Ports, Tasks};
 use crate::settings::Settings;
 
 pub use merge::{Applied, Duplicate, Merger, SourceUpdate};
@@ -52,8 +53,29 @@ impl PodSetReader {
 /// Not `Clone`: exactly one writer.
 struct PodSetWriter(watch::Sender<Arc<PodSet>>);
 
+/// The ports that sources need.
+#[derive(Clone)]
+struct SourcePorts {
+    fs: Arc<dyn Fs>,
+    http: Arc<dyn HttpFetch>,
+    clock: Arc<dyn Clock>,
+    tasks: Tasks,
+}
+
 /// Starts every configured source.
 pub fn start(settings: &Settings, ports: &Ports) -> PodSetReader {
+    start_with(
+        settings,
+        &SourcePorts {
+            fs: ports.fs.clone(),
+            http: ports.http.clone(),
+            clock: ports.clock.clone(),
+            tasks: ports.tasks.clone(),
+        },
+    )
+}
+
+fn start_with(settings: &Settings, ports: &SourcePorts) -> PodSetReader {
     let mut configured = Vec::new();
     let (sender, updates) = mpsc::channel(UPDATES_MAX);
     if let Some(path) = &settings.static_pod_path {
@@ -64,9 +86,9 @@ pub fn start(settings: &Settings, ports: &Ports) -> PodSetReader {
             root_dir: settings.root_dir.clone(),
             frequency: settings.file_check_frequency,
         };
-        let (ports, sender) = (ports.clone(), sender.clone());
-        supervise(&ports.tasks.clone(), "file", move || {
-            file::run(source.clone(), ports.clone(), sender.clone())
+        let (needs, sender) = (ports.clone(), sender.clone());
+        supervise(&ports.tasks, "file", move || {
+            file::run(source.clone(), needs.clone(), sender.clone())
         });
     }
     if let Some(url) = &settings.static_pod_url {
@@ -77,14 +99,14 @@ pub fn start(settings: &Settings, ports: &Ports) -> PodSetReader {
             node_name: settings.node_name.clone(),
             frequency: settings.http_check_frequency,
         };
-        let (ports, sender) = (ports.clone(), sender.clone());
-        supervise(&ports.tasks.clone(), "http", move || {
-            http::run(source.clone(), ports.clone(), sender.clone())
+        let (fetch, sender) = (ports.http.clone(), sender.clone());
+        supervise(&ports.tasks, "http", move || {
+            http::run(source.clone(), fetch.clone(), sender.clone())
         });
     }
     let merger = Merger::new(configured);
     let (writer, reader) = watch::channel(Arc::new(merger.snapshot()));
-    let work = merge_updates(merger, updates, PodSetWriter(writer), ports.clone());
+    let work = merge_updates(merger, updates, PodSetWriter(writer), ports.clock.clone());
     ports.tasks.spawn(work);
     PodSetReader(reader)
 }
@@ -111,12 +133,12 @@ async fn merge_updates(
     mut merger: Merger,
     mut updates: mpsc::Receiver<SourceUpdate>,
     writer: PodSetWriter,
-    ports: Ports,
+    clock: Arc<dyn Clock>,
 ) {
     let mut reported = Vec::new();
     while let Some(update) = updates.recv().await {
         let source = update.source;
-        let applied = merger.apply(update, ports.clock.wall());
+        let applied = merger.apply(update, clock.wall());
         for duplicate in applied
             .duplicates
             .iter()

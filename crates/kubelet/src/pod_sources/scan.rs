@@ -1,8 +1,7 @@
 //! One look at the manifest path: which pods it defines now.
 //!
-//! Owns what is known about each manifest: its version, its last good pods and
-//! what was last said about it. Reads files through the port. A manifest that
-//! breaks keeps its last good pods; one that is gone takes its pods with it.
+//! Owns the manifests known so far. One that is gone takes its pods with it; a
+//! path that cannot be looked at keeps them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -11,53 +10,19 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::FullName;
-use kubelet_model::manifest::{self, Fnv128, MAX_BYTES, Origin, Prepared, Problem};
 
+use super::known::{Known, ManifestReader};
 use super::last_good::LastGood;
 use super::notice::Notice;
-use crate::ports::{Clock, DirEntry, FileStamp, Fs};
+use crate::ports::{Clock, DirEntry, Fs};
 
 /// Most manifests read from one directory; one node runs far fewer pods.
 pub(super) const FILES_MAX: usize = 10_000;
-/// A file changed more recently than this may change again without a new
-/// stamp: the kernel's clock ticks every few milliseconds.
-const STAMP_SETTLES_NS: i128 = 100_000_000;
-
-/// What is known about one manifest.
-#[derive(Default)]
-struct Known {
-    /// Version last read; `None` if it must be read again.
-    stamp: Option<FileStamp>,
-    /// Hash of the content last read.
-    content: Option<String>,
-    good: Option<Vec<Pod>>,
-    /// What was last said about it.
-    problem: Option<Vec<Problem>>,
-}
-
-/// What a look at one manifest found.
-enum Found {
-    /// The same version, or one that cannot be seen any more.
-    Unchanged,
-    /// Another version with the same content.
-    Touched(FileStamp),
-    Good {
-        prepared: Prepared,
-        bytes: Vec<u8>,
-        stamp: FileStamp,
-    },
-    Bad {
-        problems: Vec<Problem>,
-        content: Option<(String, FileStamp)>,
-    },
-}
-
 /// Looks at the manifest path, again and again.
 pub(super) struct Scanner {
     path: PathBuf,
-    node_name: String,
     fs: Arc<dyn Fs>,
-    clock: Arc<dyn Clock>,
+    reader: ManifestReader,
     copies: LastGood,
     known: BTreeMap<PathBuf, Known>,
     /// Manifests whose copies are to be written.
@@ -80,10 +45,13 @@ impl Scanner {
     ) -> Self {
         Self {
             path,
-            node_name,
             copies: LastGood::new(fs.clone(), root_dir),
+            reader: ManifestReader {
+                fs: fs.clone(),
+                clock,
+                node_name,
+            },
             fs,
-            clock,
             known: BTreeMap::new(),
             uncopied: Vec::new(),
             said: BTreeSet::new(),
@@ -122,10 +90,17 @@ impl Scanner {
             }
             Err(error) => changed |= self.keep_all(&error, &mut said),
         }
-        let pods = self.pods(&mut said);
+        let pods = match changed {
+            true => Some(self.pods(&mut said)),
+            false => {
+                let standing = self.said.iter().filter(|key| key.starts_with(DUPLICATE));
+                said.extend(standing.cloned());
+                None
+            }
+        };
         self.said = said;
         self.first = false;
-        (changed.then_some(pods), std::mem::take(&mut self.notices))
+        (pods, std::mem::take(&mut self.notices))
     }
 
     /// Brings the last good copies up to date, one manifest at a time.
@@ -224,144 +199,28 @@ impl Scanner {
         before != self.known.len()
     }
 
-    /// Reads one manifest if it changed. Returns whether its pods did.
+    /// Looks at one manifest. Returns whether its pods may have changed.
     fn look(&mut self, path: PathBuf, entry: &DirEntry) -> bool {
         let new = !self.known.contains_key(&path);
         let mut known = self.known.remove(&path).unwrap_or_default();
-        let changed = match self.find(&path, entry, &known) {
-            Found::Unchanged => false,
-            Found::Touched(stamp) => {
-                known.stamp = self.settled(stamp);
-                false
-            }
-            Found::Good {
-                prepared,
-                bytes,
-                stamp,
-            } => {
-                self.accept(&path, &mut known, prepared, bytes, stamp);
-                true
-            }
-            Found::Bad { problems, content } => {
-                let from_copy = new && self.fall_back(&path, &mut known);
-                self.complain(&path, &mut known, problems, content, from_copy);
-                from_copy
-            }
-        };
+        let copies = &self.copies;
+        let copy = || new.then(|| copies.load(&path)).flatten();
+        let look = self.reader.look(&path, entry.stamp, &mut known, copy);
+        self.notices.extend(look.notices);
+        if let Some(bytes) = look.to_copy {
+            self.uncopied.push((path.clone(), bytes));
+        }
         self.known.insert(path, known);
-        changed
-    }
-
-    fn find(&self, path: &Path, entry: &DirEntry, known: &Known) -> Found {
-        if known.stamp == Some(entry.stamp) {
-            return Found::Unchanged;
-        }
-        let bytes = match self.fs.read(path, MAX_BYTES) {
-            Ok(bytes) => bytes,
-            // Listed and gone before it was read: the next look drops it.
-            Err(error) if error.kind() == ErrorKind::NotFound => return Found::Unchanged,
-            Err(error) => {
-                let message = format!("cannot be read: {error}");
-                return Found::Bad {
-                    problems: vec![whole(message)],
-                    content: None,
-                };
-            }
-        };
-        let content = hash_of(&bytes);
-        if known.content.as_ref() == Some(&content) {
-            return Found::Touched(entry.stamp);
-        }
-        let origin = Origin::File(path.to_owned());
-        match manifest::prepare(&bytes, &self.node_name, &origin) {
-            Ok(prepared) => Found::Good {
-                prepared,
-                bytes,
-                stamp: entry.stamp,
-            },
-            Err(problems) => Found::Bad {
-                problems,
-                content: Some((content, entry.stamp)),
-            },
-        }
-    }
-
-    fn accept(
-        &mut self,
-        path: &Path,
-        known: &mut Known,
-        prepared: Prepared,
-        bytes: Vec<u8>,
-        stamp: FileStamp,
-    ) {
-        let content = hash_of(&bytes);
-        let origin = path.display().to_string();
-        if known.problem.take().is_some() {
-            self.notices.push(Notice::Recovered {
-                origin: origin.clone(),
-            });
-        }
-        if !prepared.warnings.is_empty() {
-            self.notices.push(Notice::Warnings {
-                origin,
-                warnings: prepared.warnings,
-            });
-        }
-        self.uncopied.push((path.to_owned(), bytes));
-        known.stamp = self.settled(stamp);
-        known.content = Some(content);
-        known.good = Some(prepared.pods);
-    }
-
-    fn complain(
-        &mut self,
-        path: &Path,
-        known: &mut Known,
-        problems: Vec<Problem>,
-        content: Option<(String, FileStamp)>,
-        from_copy: bool,
-    ) {
-        let said = known.problem.as_ref() == Some(&problems);
-        let (content, stamp) = match content {
-            Some((content, stamp)) => (Some(content), self.settled(stamp)),
-            None => (None, None),
-        };
-        let same_content = content.is_none() || content == known.content;
-        if !(said && same_content) {
-            let origin = path.display().to_string();
-            let kept = known.good.is_some();
-            let problems = problems.clone();
-            self.notices.push(Notice::Broken {
-                origin,
-                problems,
-                kept,
-                from_copy,
-            });
-        }
-        known.problem = Some(problems);
-        known.content = content;
-        known.stamp = stamp;
-    }
-
-    /// Takes the last good copy of an earlier run.
-    fn fall_back(&self, path: &Path, known: &mut Known) -> bool {
-        let Some(bytes) = self.copies.load(path) else {
-            return false;
-        };
-        let origin = Origin::File(path.to_owned());
-        known.good = manifest::prepare(&bytes, &self.node_name, &origin)
-            .ok()
-            .map(|p| p.pods);
-        known.good.is_some()
+        look.changed
     }
 
     /// The path cannot be looked at: everything stays, or comes from copies.
     fn keep_all(&mut self, error: &io::Error, said: &mut BTreeSet<String>) -> bool {
         let mut changed = false;
         if self.first {
-            for (path, _) in self.copies.load_below(&self.path) {
+            for (path, bytes) in self.copies.load_below(&self.path) {
                 let mut known = Known::default();
-                changed |= self.fall_back(&path, &mut known);
+                changed |= self.reader.fall_back(&path, &bytes, &mut known);
                 self.known.insert(path, known);
             }
         }
@@ -405,7 +264,7 @@ impl Scanner {
                 );
                 match owners.get(&full_name) {
                     Some(by) => {
-                        let key = format!("duplicate {full_name} {}", path.display());
+                        let key = format!("{DUPLICATE} {full_name} {}", path.display());
                         let (path, by) = (path.clone(), by.clone());
                         notices.push((
                             key,
@@ -436,30 +295,9 @@ impl Scanner {
         }
         said.insert(key);
     }
-
-    /// The stamp, if a later change is sure to alter it.
-    fn settled(&self, stamp: FileStamp) -> Option<FileStamp> {
-        let now = self.clock.wall().as_nanosecond();
-        let latest = stamp.modified_ns.max(stamp.changed_ns);
-        (now - latest >= STAMP_SETTLES_NS).then_some(stamp)
-    }
 }
 
-/// Keys of what is said about the path as a whole.
+/// Keys of what is said about the path as a whole, and their start for pods.
 const UNREADABLE: &str = "unreadable";
 const MISSING: &str = "missing";
-
-fn whole(message: String) -> Problem {
-    Problem {
-        line: None,
-        column: None,
-        field: String::new(),
-        message,
-    }
-}
-
-fn hash_of(bytes: &[u8]) -> String {
-    let mut hash = Fnv128::default();
-    hash.write(bytes);
-    hash.hex()
-}
+const DUPLICATE: &str = "duplicate";

@@ -194,15 +194,17 @@ async fn noticed(stream: &mut ChangeStream) -> Option<()> {
         .expect("a change is noticed")
 }
 
+type Change<'t> = Box<dyn Fn() + 't>;
+
 #[tokio::test]
 async fn a_watched_directory_notices_every_kind_of_change() {
     let dir = dir();
     let path = dir.path().join("a");
-    let changes: [(&str, Box<dyn Fn()>); 4] = [
+    let changes: [(&str, Change<'_>); 4] = [
         ("written", Box::new(|| std::fs::write(&path, "x").unwrap())),
         (
             "made unreadable",
-            Box::new(|| std::fs::set_permissions(&path, PermissionsExt::from_mode(0)).unwrap()),
+            Box::new(|| std::fs::set_permissions(&path, PermissionsExt::from_mode(0o000)).unwrap()),
         ),
         (
             "renamed",
