@@ -32,8 +32,8 @@ const INSPECT_RETRY: Duration = Duration::from_secs(1);
 /// How long our own call may take to tell us a container's id before the
 /// container counts as somebody's surprise.
 const STRANGER_DELAY: Duration = Duration::from_secs(5);
-/// Ids waiting to be identified; beyond this a full listing is cheaper.
-const STRANGERS_MAX: usize = 256;
+/// Ids waiting to be identified, or exits to show; beyond this a full listing is cheaper.
+const STRANGERS_MAX: usize = 4096;
 /// An exit event can overtake the runtime's own records by a little.
 const EXIT_LAG_MIN: Duration = Duration::from_millis(5);
 const EXIT_LAG_MAX: Duration = Duration::from_secs(1);
@@ -255,13 +255,13 @@ impl Relister {
         self.metrics.events.inc();
         let id = ContainerId::new(event.container_id);
         let ended = matches!(event.kind, RuntimeEventKind::Stopped | RuntimeEventKind::Deleted);
+        if event.kind == RuntimeEventKind::Stopped && self.exits.len() < STRANGERS_MAX {
+            self.exits.insert(id.clone(), 0);
+        }
         let Some(uid) = self.all.owner(&id) else {
             return self.on_stranger(id, event.pod_uid, event.kind);
         };
         if ended {
-            if event.kind == RuntimeEventKind::Stopped {
-                self.exits.insert(id, 0);
-            }
             if self.all.touch(&uid) {
                 self.inspect(uid, Duration::ZERO);
             }
@@ -276,10 +276,12 @@ impl Relister {
             }
         } else if kind == RuntimeEventKind::Deleted {
             self.strangers.remove(&id);
+            self.exits.remove(&id);
         } else if self.strangers.len() < STRANGERS_MAX {
             self.strangers.entry(id).or_insert(Instant::now() + STRANGER_DELAY);
         } else {
             self.strangers.clear();
+            self.exits.clear();
             self.next_listing = Instant::now();
         }
     }
@@ -292,6 +294,7 @@ impl Relister {
         for id in due {
             self.strangers.remove(&id);
             if self.all.owner(&id).is_none() {
+                self.exits.remove(&id);
                 self.next_listing = now;
             }
         }
