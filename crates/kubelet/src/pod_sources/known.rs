@@ -138,7 +138,7 @@ impl ManifestReader {
 /// Too large, no file, a loop of links: that is all there is to know about this
 /// version. Anything else may read better the next time.
 fn is_final(error: &std::io::Error) -> bool {
-    let kinds = [ErrorKind::FileTooLarge, ErrorKind::InvalidInput, ErrorKind::PermissionDenied];
+    let kinds = [ErrorKind::FileTooLarge, ErrorKind::InvalidInput];
     let looped = rustix::io::Errno::LOOP.raw_os_error();
     kinds.contains(&error.kind()) || error.raw_os_error() == Some(looped)
 }
