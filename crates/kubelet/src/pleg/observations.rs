@@ -43,6 +43,8 @@ pub struct Existing {
 
 struct Entry {
     seen: watch::Sender<Arc<ObservedPod>>,
+    /// By its labels, as first seen.
+    full_name: FullName,
     /// A listing that began then found the same; kept apart so that a quiet
     /// node copies nothing and wakes nobody.
     confirmed: Mono,
@@ -89,11 +91,13 @@ impl Observations {
     /// Every pod that exists in the runtime.
     pub fn existing(&self) -> Vec<Existing> {
         let table = self.lock();
-        let looked_at = table.pods.values().map(|entry| Arc::clone(&entry.seen.borrow()));
-        let looked_at = looked_at.filter(|pod| !pod.is_gone()).map(|pod| Existing {
-            uid: pod.uid.clone(),
-            full_name: FullName::of(&pod.name, &pod.namespace),
-            may_run: pod.may_run(),
+        let looked_at = table.pods.values().filter_map(|entry| {
+            let pod = entry.seen.borrow();
+            (!pod.is_gone()).then(|| Existing {
+                uid: pod.uid.clone(),
+                full_name: entry.full_name.clone(),
+                may_run: pod.may_run(),
+            })
         });
         let pending = table.pending.iter().map(|(uid, full_name)| Existing {
             uid: uid.clone(),
@@ -206,7 +210,12 @@ impl Table {
             self.owners.insert(id, uid.clone());
         }
         let was_pending = self.pending.remove(&uid).is_some();
-        let changed = was_pending || !same_content(&old, &pod);
+        // Who exists and who may run is all that the set of workers depends on.
+        let changed =
+            was_pending || old.is_gone() != pod.is_gone() || old.may_run() != pod.may_run();
+        if entry.full_name.as_str().is_empty() && !pod.is_gone() {
+            entry.full_name = FullName::of(&pod.name, &pod.namespace);
+        }
         entry.seen.send_replace(Arc::new(pod));
         changed
     }
@@ -217,14 +226,10 @@ impl Table {
     }
 }
 
-fn same_content(a: &ObservedPod, b: &ObservedPod) -> bool {
-    a.sandboxes == b.sandboxes && a.containers == b.containers
-}
-
 impl Entry {
     fn absent(uid: &PodUid, began: Mono) -> Self {
         let (seen, _) = watch::channel(Arc::new(ObservedPod::absent(uid.clone(), began)));
-        Self { seen, confirmed: began, held: false, dirty: false }
+        Self { seen, full_name: FullName::new(""), confirmed: began, held: false, dirty: false }
     }
 }
 

@@ -1,6 +1,9 @@
 //! Whether the runtime answers and whether it can start pods.
 
-use tokio::sync::watch;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::Notify;
 
 /// What the runtime says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -16,34 +19,61 @@ pub struct RuntimeState {
 }
 
 /// Reads the runtime's state.
+///
+/// Not a `watch` channel: that one wakes many readers in random order, and a
+/// seed must replay.
 #[derive(Clone)]
-pub struct RuntimeStateReader(watch::Receiver<RuntimeState>);
+pub struct RuntimeStateReader {
+    shared: Arc<Shared>,
+    seen: u64,
+}
 
 /// Not `Clone`: exactly one writer.
-pub(super) struct RuntimeStateWriter(watch::Sender<RuntimeState>);
+pub(super) struct RuntimeStateWriter(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<(u64, RuntimeState)>,
+    changed: Notify,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, (u64, RuntimeState)> {
+        self.state.lock().expect("runtime state lock: no code panics while holding it")
+    }
+}
 
 pub(super) fn channel() -> (RuntimeStateWriter, RuntimeStateReader) {
     let initial = RuntimeState {
         problem: Some("the runtime has not answered yet".to_owned()),
         ..RuntimeState::default()
     };
-    let (tx, rx) = watch::channel(initial);
-    (RuntimeStateWriter(tx), RuntimeStateReader(rx))
+    let shared = Arc::new(Shared { state: Mutex::new((0, initial)), changed: Notify::new() });
+    (RuntimeStateWriter(Arc::clone(&shared)), RuntimeStateReader { shared, seen: 0 })
 }
 
 impl RuntimeStateReader {
     /// The state now.
     pub fn current(&self) -> RuntimeState {
-        self.0.borrow().clone()
+        self.shared.lock().1.clone()
     }
     /// The state now; `changed` waits for one that differs from it.
     pub fn current_and_update(&mut self) -> RuntimeState {
-        self.0.borrow_and_update().clone()
+        let state = self.shared.lock();
+        self.seen = state.0;
+        state.1.clone()
     }
-    /// Waits for the next change; never returns once the agent shuts down.
+    /// Waits for the next change.
     pub async fn changed(&mut self) {
-        if self.0.changed().await.is_err() {
-            std::future::pending::<()>().await;
+        loop {
+            // Before the look: a change in between then completes it.
+            let mut changed = pin!(self.shared.changed.notified());
+            changed.as_mut().enable();
+            let version = self.shared.lock().0;
+            if version != self.seen {
+                self.seen = version;
+                return;
+            }
+            changed.await;
         }
     }
 }
@@ -51,15 +81,19 @@ impl RuntimeStateReader {
 impl RuntimeStateWriter {
     /// Takes over a new state; says so once per change.
     pub(super) fn update(&self, edit: impl FnOnce(&mut RuntimeState)) {
-        self.0.send_if_modified(|state| {
-            let before = state.clone();
-            edit(state);
-            if state.problem.is_none() && before.problem.is_some() {
-                state.recoveries += 1;
-            }
-            announce(&before, state);
-            *state != before
-        });
+        let mut shared = self.0.lock();
+        let (version, state) = &mut *shared;
+        let before = state.clone();
+        edit(state);
+        if state.problem.is_none() && before.problem.is_some() {
+            state.recoveries += 1;
+        }
+        announce(&before, state);
+        if *state != before {
+            *version += 1;
+            drop(shared);
+            self.0.changed.notify_waiters();
+        }
     }
 }
 

@@ -30,15 +30,12 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Dispatcher {
     shared: Shared,
     desired: PodSetReader,
-    workers: BTreeMap<PodUid, Record>,
+    /// What is known of each worker, and how to tell it something.
+    workers: BTreeMap<PodUid, WorkerFacts>,
+    orders: BTreeMap<PodUid, watch::Sender<Order>>,
     finished: (mpsc::Sender<PodUid>, mpsc::Receiver<PodUid>),
     /// When to clear files that a crash left behind; `None` once that is done.
     sweep_at: Option<Instant>,
-}
-
-struct Record {
-    facts: WorkerFacts,
-    orders: watch::Sender<Order>,
 }
 
 impl Dispatcher {
@@ -47,6 +44,7 @@ impl Dispatcher {
             shared,
             desired,
             workers: BTreeMap::new(),
+            orders: BTreeMap::new(),
             finished: mpsc::channel(REPORTS_MAX),
             sweep_at: Some(Instant::now()),
         }
@@ -88,8 +86,8 @@ impl Dispatcher {
     }
 
     fn note_finished(&mut self, uid: &PodUid) {
-        if let Some(record) = self.workers.get_mut(uid) {
-            record.facts.finished = true;
+        if let Some(worker) = self.workers.get_mut(uid) {
+            worker.finished = true;
         }
     }
 
@@ -99,9 +97,7 @@ impl Dispatcher {
         let listed = self.shared.observations.listed().is_some();
         let existing = listed.then(|| self.shared.observations.existing());
         loop {
-            let facts =
-                self.workers.iter().map(|(uid, r)| (uid.clone(), r.facts.clone())).collect();
-            let commands = lifecycle::plan(&desired, &facts, existing.as_deref());
+            let commands = lifecycle::plan(&desired, &self.workers, existing.as_deref());
             if commands.is_empty() {
                 break;
             }
@@ -116,17 +112,13 @@ impl Dispatcher {
 
     /// Pods that wait for their turn have a status too.
     fn report_queued(&self, desired: &PodSet) {
-        for view in self.shared.statuses.all() {
-            if !self.workers.contains_key(&view.uid) && !desired.pods.contains_key(&view.uid) {
-                self.shared.statuses.remove(&view.uid);
-            }
-        }
+        let (workers, statuses) = (&self.workers, &self.shared.statuses);
+        statuses.retain(|uid| workers.contains_key(uid) || desired.pods.contains_key(uid));
         for pod in desired.pods.values() {
             if self.workers.contains_key(pod.uid()) {
                 continue;
             }
-            let mut others =
-                self.workers.iter().filter(|(_, w)| w.facts.full_name == *pod.full_name());
+            let mut others = self.workers.iter().filter(|(_, w)| w.full_name == *pod.full_name());
             let message = match others.next() {
                 Some((uid, _)) => {
                     format!("waiting until the pod of the same name with uid {uid} is gone")
@@ -150,11 +142,11 @@ impl Dispatcher {
                 }
             }
             Command::Update(uid) => {
-                if let (Some(pod), Some(record)) =
+                if let (Some(pod), Some(worker)) =
                     (desired.pods.get(&uid), self.workers.get_mut(&uid))
                 {
-                    record.facts.pod = Some(pod.clone());
-                    record.orders.send_modify(|order| order.pod = Some(pod.clone()));
+                    worker.pod = Some(pod.clone());
+                    self.order(&uid, |order| order.pod = Some(pod.clone()));
                 }
             }
             Command::End(uid) => self.end(&uid),
@@ -167,20 +159,27 @@ impl Dispatcher {
             }
             Command::Forget(uid) => {
                 self.workers.remove(&uid);
+                self.orders.remove(&uid);
                 self.shared.statuses.remove(&uid);
             }
         }
     }
 
     fn end(&mut self, uid: &PodUid) {
-        let Some(record) = self.workers.get_mut(uid) else { return };
-        let spec = record.facts.pod.as_ref().map(DesiredPod::spec);
+        let Some(worker) = self.workers.get_mut(uid) else { return };
+        let spec = worker.pod.as_ref().map(DesiredPod::spec);
         let grace = spec.and_then(|spec| spec.termination_grace_period_seconds);
         let grace = grace.map_or(ORPHAN_GRACE, |seconds| Grace::from_secs(seconds.max(1)));
-        tracing::info!(pod = %record.facts.full_name, %uid, grace = ?grace.duration(), "ending pod");
-        record.facts.ending = true;
-        let intent = Intent::End(Termination { since: self.shared.ports.clock.mono(), grace });
-        record.orders.send_modify(|order| order.intent = intent);
+        tracing::info!(pod = %worker.full_name, %uid, grace = ?grace.duration(), "ending pod");
+        worker.ending = true;
+        let intent = self.ending(grace);
+        self.order(uid, |order| order.intent = intent);
+    }
+
+    fn order(&self, uid: &PodUid, change: impl FnOnce(&mut Order)) {
+        if let Some(orders) = self.orders.get(uid) {
+            orders.send_modify(change);
+        }
     }
 
     fn ending(&self, grace: Grace) -> Intent {
@@ -191,7 +190,8 @@ impl Dispatcher {
         let ending = matches!(intent, Intent::End(_));
         let (orders, receiver) = watch::channel(Order { pod: pod.clone(), intent });
         let facts = WorkerFacts { full_name, pod, ending, finished: false };
-        self.workers.insert(uid.clone(), Record { facts, orders });
+        self.workers.insert(uid.clone(), facts);
+        self.orders.insert(uid.clone(), orders);
         let (shared, finished) = (self.shared.clone(), self.finished.0.clone());
         self.shared.ports.tasks.spawn(supervise(shared, uid, receiver, finished));
     }

@@ -1,7 +1,7 @@
 //! Spawning, so that a crash can be simulated by dropping every task at its
 //! current await point.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ pub struct Tasks(Arc<Mutex<Registry>>);
 #[derive(Default)]
 struct Registry {
     next: u64,
-    live: HashMap<u64, AbortHandle>,
+    live: BTreeMap<u64, AbortHandle>,
 }
 
 /// A spawned task; dropping the handle lets the task run on.

@@ -62,6 +62,11 @@ impl Statuses {
         self.lock().remove(uid);
     }
 
+    /// Forgets all pods but these.
+    pub fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
+        self.lock().retain(|uid, _| keep(uid));
+    }
+
     /// Every pod with its status.
     pub fn all(&self) -> Vec<PodView> {
         self.lock().values().cloned().collect()
