@@ -1,0 +1,11 @@
+//! The node around the agent: files, a URL, clocks.
+
+mod clock;
+mod fs;
+mod http;
+
+pub use clock::SimClock;
+pub(crate) use fs::FileTree;
+pub use fs::SimFs;
+pub(crate) use http::WebPage;
+pub use http::SimHttp;
