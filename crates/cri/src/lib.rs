@@ -3,10 +3,17 @@
 //! Knows nothing of pods beyond what CRI messages carry. Upstream:
 //! staging/src/k8s.io/cri-api and cri-client.
 
+mod answers;
 mod auth;
+pub mod client;
+mod endpoint;
 pub mod error;
+mod events;
+mod failure;
 pub mod port;
 
+pub use client::{ClientConfig, CriClient};
+pub use endpoint::EndpointError;
 pub use error::{CallError, CallErrorKind};
 pub use port::{EventStream, Runtime, RuntimeEvent, RuntimeEventKind};
 

@@ -4,10 +4,19 @@
 //! the `kubelet` crate are functions over these types, so every decision can be
 //! tested as a table and replayed by seed.
 
+pub mod action;
+pub mod backoff;
+pub mod hash;
 pub mod ids;
+pub mod observed;
 pub mod pod;
+pub mod reason;
 pub mod time;
 
+pub use action::{Action, Grace, Steps, StopReason};
+pub use backoff::{Backoff, BackoffPolicy};
 pub use ids::{ContainerId, ContainerName, FullName, PodUid, SandboxId};
+pub use observed::{ContainerState, Exit, ObservedContainer, ObservedPod, ObservedSandbox};
 pub use pod::{DesiredPod, PodSet, Source};
+pub use reason::{WaitReason, Waiting};
 pub use time::Mono;

@@ -1,0 +1,94 @@
+//! The closed vocabulary of effects: everything a plan can ask for.
+
+use std::time::Duration;
+
+use crate::ids::{ContainerId, ContainerName, SandboxId};
+
+/// Time between the stop signal and the kill. It only shrinks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Grace(Duration);
+
+impl Grace {
+    /// What a container gets at the least, however late it is.
+    pub const FLOOR: Self = Self(Duration::from_secs(2));
+
+    /// A grace period in seconds; negative counts as zero.
+    pub fn from_secs(seconds: i64) -> Self {
+        Self(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+    }
+    /// The shorter of the two.
+    pub fn shorten(self, limit: Self) -> Self {
+        Self(self.0.min(limit.0))
+    }
+    /// What is left after `elapsed`, but never less than the floor.
+    pub fn after(self, elapsed: Duration) -> Self {
+        Self(self.0.saturating_sub(elapsed).max(Self::FLOOR.0))
+    }
+    /// As a duration.
+    pub fn duration(self) -> Duration {
+        self.0
+    }
+}
+
+/// One effect on the runtime or the pod's files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Create and start a sandbox.
+    CreateSandbox {
+        /// Its attempt number.
+        attempt: u32,
+    },
+    /// Get the image, then create and start a container in the newest sandbox.
+    StartContainer {
+        /// Which container of the pod.
+        name: ContainerName,
+        /// Its number if known from an earlier instance; otherwise the logs tell.
+        restart_count: Option<u32>,
+    },
+    /// Stop a container.
+    StopContainer {
+        /// Which instance.
+        id: ContainerId,
+        /// Its name, for messages.
+        name: ContainerName,
+        /// Time to end by itself.
+        grace: Grace,
+        /// Why.
+        why: StopReason,
+    },
+    /// Stop a sandbox and whatever still runs in it.
+    StopSandbox {
+        /// Which.
+        id: SandboxId,
+    },
+    /// Remove a container that has ended.
+    RemoveContainer {
+        /// Which instance.
+        id: ContainerId,
+        /// Its name: part of its log link.
+        name: ContainerName,
+    },
+    /// Remove a sandbox that has been stopped.
+    RemoveSandbox {
+        /// Which.
+        id: SandboxId,
+    },
+    /// Remove the pod's log directory, log links and state directory.
+    RemovePodFiles,
+}
+
+/// Why a container is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReason {
+    /// The pod goes away.
+    PodTerminating,
+    /// Its image or name changed.
+    DefinitionChanged,
+    /// Its sandbox is unusable.
+    SandboxChanged,
+    /// The runtime lost track of it.
+    StateUnknown,
+}
+
+/// A plan's effects in order: actions inside a step run side by side.
+pub type Steps = Vec<Vec<Action>>;
