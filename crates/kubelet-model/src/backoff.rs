@@ -1,8 +1,7 @@
 //! Exponential back-off as data.
 //!
 //! The first failure costs nothing; each further one doubles the wait from the
-//! initial delay to the maximum. A quiet stretch of twice the maximum forgets
-//! it. Upstream: k8s.io/client-go/util/flowcontrol.
+//! initial delay to the maximum. A quiet stretch forgets it. Upstream: k8s.io/client-go/util/flowcontrol.
 
 use std::time::Duration;
 
@@ -15,6 +14,8 @@ pub struct BackoffPolicy {
     pub initial: Duration,
     /// Longest wait.
     pub max: Duration,
+    /// A quiet stretch this long forgets earlier failures.
+    pub forget_after: Duration,
 }
 
 impl BackoffPolicy {
@@ -54,8 +55,8 @@ impl Backoff {
         self.advanced_at = now;
     }
 
-    fn is_stale(&self, policy: BackoffPolicy, now: Mono) -> bool {
-        now.since(self.advanced_at) > policy.max.saturating_mul(2)
+    fn is_stale(&self, policy: BackoffPolicy, failed_at: Mono) -> bool {
+        failed_at.since(self.advanced_at) > policy.forget_after
     }
 }
 
@@ -71,13 +72,13 @@ mod tests {
         let mut seen = Vec::new();
         for _ in 0..8 {
             seen.push(backoff.delay(policy, now).as_secs());
-            backoff.advance(policy, now);
+            backoff.advance(policy, now, now);
             now = now + Duration::from_secs(1);
         }
         assert_eq!(seen, [0, 10, 20, 40, 80, 160, 300, 300]);
         now = now + Duration::from_secs(601);
         assert_eq!(backoff.delay(policy, now), Duration::ZERO);
-        backoff.advance(policy, now);
+        backoff.advance(policy, now, now);
         assert_eq!(backoff.delay(policy, now).as_secs(), 10);
     }
 

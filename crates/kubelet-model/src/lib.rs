@@ -10,6 +10,7 @@ pub mod hash;
 pub mod ids;
 pub mod observed;
 pub mod pod;
+pub mod quantity;
 pub mod reason;
 pub mod time;
 

@@ -129,6 +129,12 @@ impl ObservedPod {
         });
     }
 
+    /// Ids of everything the pod has in the runtime; sandboxes share the namespace.
+    pub fn ids(&self) -> Vec<ContainerId> {
+        let sandboxes = self.sandboxes.iter().map(|s| ContainerId::new(s.id.as_str()));
+        sandboxes.chain(self.containers.iter().map(|c| c.id.clone())).collect()
+    }
+
     /// Nothing of the pod is left in the runtime.
     pub fn is_gone(&self) -> bool {
         self.sandboxes.is_empty() && self.containers.is_empty()

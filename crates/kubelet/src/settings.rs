@@ -31,6 +31,10 @@ pub struct Settings {
     pub container_log_links_dir: PathBuf,
     /// Longest crash-loop back-off.
     pub max_restart_period: Duration,
+    /// Memory of the machine in bytes: scales the out-of-memory scores.
+    pub memory_bytes: u64,
+    /// Addresses of the node, primary first.
+    pub node_ips: Vec<String>,
     /// Dead instances kept per container name.
     pub max_dead_per_container: u32,
 }
@@ -50,6 +54,8 @@ impl Settings {
             pod_logs_dir: "/var/log/pods".into(),
             container_log_links_dir: "/var/log/containers".into(),
             max_restart_period: Duration::from_secs(300),
+            memory_bytes: 0,
+            node_ips: Vec::new(),
             max_dead_per_container: 1,
         }
     }

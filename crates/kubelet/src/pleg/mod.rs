@@ -1,0 +1,41 @@
+//! PLEG: turns what the runtime says into observations.
+//!
+//! Owns the observation table. Reads CRI listings, statuses and events. Writes
+//! [`Observations`]. Never decides what a pod should do. Where the runtime
+//! streams events a full listing is only a safety net; where it does not, the
+//! listing is the engine. Either way an observation is a level: a lost or
+//! doubled event costs latency, never correctness. A pod is inspected by a
+//! task of its own, so one hung call delays one pod only.
+//! Upstream: pkg/kubelet/pleg, pkg/kubelet/container/cache.go.
+
+mod diff;
+mod evented;
+mod inspect;
+mod observations;
+mod parse;
+mod relist;
+mod runtime_state;
+
+pub use observations::{Hold, Observations, PodWatch};
+pub use parse::labels;
+pub use runtime_state::{RuntimeState, RuntimeStateReader};
+
+use std::sync::Arc;
+
+use crate::metrics::Metrics;
+use crate::ports::Ports;
+
+/// Starts observing; returns the table and the runtime's state.
+pub fn start(ports: &Ports, metrics: &Arc<Metrics>) -> (Observations, RuntimeStateReader) {
+    let (observations, requests) = Observations::new();
+    let (writer, reader) = runtime_state::channel();
+    let relister = relist::Relister::new(
+        ports.clone(),
+        observations.clone(),
+        requests,
+        writer,
+        Arc::clone(metrics),
+    );
+    ports.tasks.spawn(relister.run());
+    (observations, reader)
+}

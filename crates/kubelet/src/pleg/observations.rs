@@ -1,0 +1,249 @@
+//! The observation table: the newest observation of every pod.
+//!
+//! Written only by the PLEG; read by anyone. Publishing keeps the newer of two
+//! observations, so answers that overtake each other do no harm.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use kubelet_model::{ContainerId, Mono, ObservedPod, PodUid};
+use tokio::sync::{mpsc, watch};
+
+/// Requests for inspection that may wait: one per pod and a few more.
+const REQUESTS_MAX: usize = 1024;
+
+/// Cheap handle to the table.
+#[derive(Clone)]
+pub struct Observations {
+    table: Arc<Mutex<Table>>,
+    requests: mpsc::Sender<PodUid>,
+    known: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Table {
+    pods: BTreeMap<PodUid, Entry>,
+    owners: BTreeMap<ContainerId, PodUid>,
+    /// When the last full listing began; a pod it did not mention was absent then.
+    listed: Option<Mono>,
+}
+
+struct Entry {
+    seen: watch::Sender<Arc<ObservedPod>>,
+    /// A listing that began then found the same; kept apart so that a quiet
+    /// node copies nothing and wakes nobody.
+    confirmed: Mono,
+    /// Its worker is acting: events wait for the worker's own inspection.
+    held: bool,
+    /// An event came while held.
+    dirty: bool,
+}
+
+/// Follows one pod.
+pub struct PodWatch {
+    uid: PodUid,
+    seen: watch::Receiver<Arc<ObservedPod>>,
+    all: Observations,
+}
+
+/// While it lives, events of the pod do not trigger inspections.
+pub struct Hold {
+    uid: PodUid,
+    all: Observations,
+}
+
+impl Observations {
+    pub(super) fn new() -> (Self, mpsc::Receiver<PodUid>) {
+        let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
+        let (known, _) = watch::channel(0);
+        (Self { table: Arc::default(), requests, known }, receiver)
+    }
+
+    /// Follows a pod, known to the runtime or not.
+    pub fn follow(&self, uid: &PodUid) -> PodWatch {
+        let mut table = self.lock();
+        // Before the first listing nothing is known, not even absence.
+        let began = table.listed.unwrap_or_default();
+        let entry = table.pods.entry(uid.clone()).or_insert_with(|| Entry::absent(uid, began));
+        PodWatch { uid: uid.clone(), seen: entry.seen.subscribe(), all: self.clone() }
+    }
+
+    /// When the last complete listing began; `None` before the first.
+    pub fn listed(&self) -> Option<Mono> {
+        self.lock().listed
+    }
+
+    /// The newest observation of every pod that exists in the runtime.
+    pub fn existing(&self) -> Vec<Arc<ObservedPod>> {
+        let table = self.lock();
+        let seen = table.pods.values().map(|entry| Arc::clone(&entry.seen.borrow()));
+        seen.filter(|pod| !pod.is_gone()).collect()
+    }
+
+    /// Changes whenever the set of pods in the runtime may have changed.
+    pub fn known_changes(&self) -> watch::Receiver<u64> {
+        self.known.subscribe()
+    }
+
+    /// Asks for an inspection of one pod, begun after this call.
+    pub async fn request(&self, uid: &PodUid) {
+        // A closed channel means the agent is shutting down.
+        let _ = self.requests.send(uid.clone()).await;
+    }
+
+    pub(super) fn owner(&self, id: &ContainerId) -> Option<PodUid> {
+        self.lock().owners.get(id).cloned()
+    }
+
+    pub(super) fn get(&self, uid: &PodUid) -> Option<Arc<ObservedPod>> {
+        self.lock().pods.get(uid).map(|entry| Arc::clone(&entry.seen.borrow()))
+    }
+
+    /// Notes an event for a pod; true if it should be inspected now.
+    pub(super) fn touch(&self, uid: &PodUid) -> bool {
+        match self.lock().pods.get_mut(uid) {
+            Some(entry) if entry.held => {
+                entry.dirty = true;
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// Publishes an observation unless a newer one is there already.
+    pub(super) fn publish(&self, pod: ObservedPod) {
+        let changed = self.lock().publish(pod);
+        if changed {
+            self.known.send_modify(|version| *version += 1);
+        }
+    }
+
+    /// A full listing that began at `began` found exactly `present`: everything
+    /// else was absent, and what is `unchanged` has been seen again.
+    pub(super) fn listed_all(
+        &self,
+        began: Mono,
+        present: &BTreeSet<PodUid>,
+        unchanged: &BTreeSet<PodUid>,
+    ) {
+        let mut table = self.lock();
+        table.listed = Some(began);
+        let absent: Vec<_> =
+            table.pods.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
+        for uid in absent {
+            table.publish(ObservedPod::absent(uid, began));
+        }
+        for uid in unchanged {
+            if let Some(entry) = table.pods.get_mut(uid) {
+                entry.confirmed = entry.confirmed.max(began);
+            }
+        }
+        table.forget_unfollowed();
+        drop(table);
+        self.known.send_modify(|version| *version += 1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().expect("observation lock: no code panics while holding it")
+    }
+}
+
+impl Table {
+    fn publish(&mut self, pod: ObservedPod) -> bool {
+        let uid = pod.uid.clone();
+        let entry = self.pods.entry(uid.clone()).or_insert_with(|| Entry::absent(&uid, Mono::default()));
+        let old = Arc::clone(&entry.seen.borrow());
+        if old.began.max(entry.confirmed) > pod.began {
+            return false;
+        }
+        for id in old.ids() {
+            self.owners.remove(&id);
+        }
+        for id in pod.ids() {
+            self.owners.insert(id, uid.clone());
+        }
+        let changed = !same_content(&old, &pod);
+        entry.seen.send_replace(Arc::new(pod));
+        changed
+    }
+
+    fn forget_unfollowed(&mut self) {
+        self.pods.retain(|_, entry| {
+            entry.seen.receiver_count() > 0 || !entry.seen.borrow().is_gone()
+        });
+    }
+}
+
+fn same_content(a: &ObservedPod, b: &ObservedPod) -> bool {
+    a.sandboxes == b.sandboxes && a.containers == b.containers
+}
+
+impl Entry {
+    fn absent(uid: &PodUid, began: Mono) -> Self {
+        let (seen, _) = watch::channel(Arc::new(ObservedPod::absent(uid.clone(), began)));
+        Self { seen, confirmed: began, held: false, dirty: false }
+    }
+}
+
+impl PodWatch {
+    /// The newest observation.
+    pub fn current(&mut self) -> Arc<ObservedPod> {
+        Arc::clone(&self.seen.borrow_and_update())
+    }
+    /// When the listing behind the newest observation, or one that found the
+    /// same, began. `None` before anything was listed.
+    pub fn began(&self) -> Option<Mono> {
+        let table = self.all.lock();
+        table.listed?;
+        let entry = table.pods.get(&self.uid)?;
+        Some(entry.confirmed.max(entry.seen.borrow().began))
+    }
+    /// Waits for a newer observation; never returns once the agent shuts down.
+    pub async fn changed(&mut self) {
+        if self.seen.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+    /// Asks for a fresh look at this pod.
+    pub async fn request(&self) {
+        self.all.request(&self.uid).await;
+    }
+    /// Keeps events from triggering inspections while the worker acts.
+    pub fn hold(&self) -> Hold {
+        if let Some(entry) = self.all.lock().pods.get_mut(&self.uid) {
+            entry.held = true;
+            entry.dirty = false;
+        }
+        Hold { uid: self.uid.clone(), all: self.all.clone() }
+    }
+}
+
+impl Hold {
+    /// Ends the hold and asks for a fresh look, which covers every event held back.
+    pub async fn settle(self) {
+        let (uid, all) = (self.uid.clone(), self.all.clone());
+        self.release();
+        drop(self);
+        all.request(&uid).await;
+    }
+
+    /// True if an event was held back.
+    fn release(&self) -> bool {
+        match self.all.lock().pods.get_mut(&self.uid) {
+            Some(entry) => {
+                entry.held = false;
+                std::mem::take(&mut entry.dirty)
+            }
+            None => false,
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.release() {
+            // A full queue means inspections are coming anyway, and the next listing is a net.
+            let _ = self.all.requests.try_send(self.uid.clone());
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! From CRI messages to the model. Items that another tool made, or that lack
+//! what the protocol demands, are not ours and yield nothing.
+
+use std::collections::{BTreeMap, HashMap};
+
+use cri::v1;
+use jiff::Timestamp;
+use kubelet_model::{
+    ContainerId, ContainerName, ContainerState, Exit, ObservedContainer, ObservedSandbox, PodUid,
+    SandboxId,
+};
+
+/// Labels and annotations that tie runtime objects to pods.
+pub mod labels {
+    /// Pod name.
+    pub const POD_NAME: &str = "io.kubernetes.pod.name";
+    /// Pod namespace.
+    pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+    /// Pod uid.
+    pub const POD_UID: &str = "io.kubernetes.pod.uid";
+    /// Container name.
+    pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+    /// Hash of the container's definition.
+    pub const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
+    /// How many instances came before.
+    pub const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
+    /// Where the container writes its last words.
+    pub const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
+    /// Where its last words are taken from.
+    pub const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
+    /// Its ports, as JSON.
+    pub const PORTS: &str = "io.kubernetes.container.ports";
+    /// The pod's grace period.
+    pub const POD_TERMINATION_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+}
+
+/// The pod a runtime object belongs to.
+pub(super) fn owner(labels: &HashMap<String, String>) -> Option<PodUid> {
+    labels.get(labels::POD_UID).filter(|uid| !uid.is_empty()).map(PodUid::new)
+}
+
+/// Name and namespace of the pod a runtime object belongs to.
+pub(super) fn pod_name(labels: &HashMap<String, String>) -> Option<(String, String)> {
+    let name = labels.get(labels::POD_NAME)?;
+    let namespace = labels.get(labels::POD_NAMESPACE)?;
+    Some((name.clone(), namespace.clone()))
+}
+
+/// A listed sandbox, with the details of its status where they matter.
+pub(super) fn sandbox(
+    listed: &v1::PodSandbox,
+    status: Option<&v1::PodSandboxStatus>,
+) -> Option<ObservedSandbox> {
+    let metadata = listed.metadata.as_ref()?;
+    let network = status.and_then(|s| s.network.as_ref());
+    let mode = status
+        .and_then(|s| s.linux.as_ref()?.namespaces.as_ref()?.options.as_ref())
+        .map(v1::NamespaceOption::network);
+    let mut ips: Vec<String> = Vec::new();
+    if let Some(network) = network {
+        ips.extend((!network.ip.is_empty()).then(|| network.ip.clone()));
+        ips.extend(network.additional_ips.iter().map(|ip| ip.ip.clone()));
+    }
+    Some(ObservedSandbox {
+        id: SandboxId::new(&listed.id),
+        attempt: metadata.attempt,
+        ready: is_ready(listed),
+        created_at: timestamp(listed.created_at),
+        host_network: mode == Some(v1::NamespaceMode::Node),
+        ips,
+    })
+}
+
+pub(super) fn is_ready(listed: &v1::PodSandbox) -> bool {
+    listed.state() == v1::PodSandboxState::SandboxReady
+}
+
+/// A listed container, with its status unless it was never started.
+pub(super) fn container(
+    listed: &v1::Container,
+    status: Option<&v1::ContainerStatus>,
+) -> Option<ObservedContainer> {
+    let metadata = listed.metadata.as_ref()?;
+    let name = listed.labels.get(labels::CONTAINER_NAME)?;
+    let annotated = |key: &str| listed.annotations.get(key);
+    let spec_image = listed.image.as_ref();
+    let image = spec_image.map(|i| {
+        if i.user_specified_image.is_empty() { i.image.clone() } else { i.user_specified_image.clone() }
+    });
+    let status_image = status.and_then(|s| s.image.as_ref()).map(|i| i.image.clone());
+    Some(ObservedContainer {
+        id: ContainerId::new(&listed.id),
+        name: ContainerName::new(name),
+        sandbox: SandboxId::new(&listed.pod_sandbox_id),
+        restart_count: annotated(labels::RESTART_COUNT)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(metadata.attempt),
+        hash: annotated(labels::CONTAINER_HASH).and_then(|text| u32::from_str_radix(text, 16).ok()),
+        created_at: timestamp(listed.created_at),
+        image: status_image.or(image).unwrap_or_default(),
+        image_id: status.map_or_else(|| listed.image_ref.clone(), |s| s.image_ref.clone()),
+        state: status.map_or(ContainerState::Created, state),
+    })
+}
+
+fn state(status: &v1::ContainerStatus) -> ContainerState {
+    match status.state() {
+        v1::ContainerState::ContainerCreated => ContainerState::Created,
+        v1::ContainerState::ContainerRunning => {
+            ContainerState::Running { started_at: timestamp(status.started_at) }
+        }
+        v1::ContainerState::ContainerExited => ContainerState::Exited(Exit {
+            code: status.exit_code,
+            reason: status.reason.clone(),
+            message: status.message.clone(),
+            started_at: (status.started_at > 0).then(|| timestamp(status.started_at)),
+            finished_at: timestamp(status.finished_at),
+        }),
+        v1::ContainerState::ContainerUnknown => ContainerState::Unknown,
+    }
+}
+
+/// Nanoseconds since the epoch; a runtime's nonsense becomes the epoch.
+fn timestamp(nanoseconds: i64) -> Timestamp {
+    Timestamp::from_nanosecond(i128::from(nanoseconds)).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// A selector for everything of one pod.
+pub(super) fn of_pod(uid: &PodUid) -> HashMap<String, String> {
+    HashMap::from([(labels::POD_UID.to_owned(), uid.as_str().to_owned())])
+}
+
+/// One pod's share of a full listing.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    /// Sandbox ids and readiness.
+    pub sandboxes: BTreeMap<SandboxId, bool>,
+    /// Container ids and states.
+    pub containers: BTreeMap<ContainerId, v1::ContainerState>,
+}
+
+/// Groups a full listing by pod.
+pub(super) fn by_pod(
+    sandboxes: &[v1::PodSandbox],
+    containers: &[v1::Container],
+) -> BTreeMap<PodUid, Listed> {
+    let mut pods: BTreeMap<PodUid, Listed> = BTreeMap::new();
+    for sandbox in sandboxes.iter().filter(|s| s.metadata.is_some()) {
+        if let Some(uid) = owner(&sandbox.labels) {
+            let pod = pods.entry(uid).or_default();
+            pod.sandboxes.insert(SandboxId::new(&sandbox.id), is_ready(sandbox));
+        }
+    }
+    for container in containers.iter().filter(|c| c.metadata.is_some()) {
+        let named = container.labels.contains_key(labels::CONTAINER_NAME);
+        if let (true, Some(uid)) = (named, owner(&container.labels)) {
+            let pod = pods.entry(uid).or_default();
+            pod.containers.insert(ContainerId::new(&container.id), container.state());
+        }
+    }
+    pods
+}

@@ -1,0 +1,169 @@
+//! What a worker learns between plans.
+//!
+//! Lost when the agent restarts; nothing depends on it for safety, only for
+//! pacing and for the words users read.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kubelet_model::{
+    Backoff, BackoffPolicy, ContainerId, ContainerName, ContainerState, Mono, ObservedPod,
+    WaitReason, Waiting,
+};
+
+/// Pause after an error that says nothing about when to try again.
+pub const RETRY_AFTER_ERROR: Duration = Duration::from_secs(10);
+
+/// Pulls that keep failing wait up to five minutes, whatever the crash-loop maximum.
+const PULL_BACKOFF: BackoffPolicy = BackoffPolicy {
+    initial: Duration::from_secs(10),
+    max: Duration::from_secs(300),
+    forget_after: Duration::from_secs(600),
+};
+
+/// A worker's memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Memory {
+    crashes: BTreeMap<ContainerName, Backoff>,
+    pulls: BTreeMap<ContainerName, Backoff>,
+    exits_seen: BTreeMap<ContainerName, (ContainerId, Mono)>,
+    /// The last failed start per container, until a start succeeds.
+    pub failed_starts: BTreeMap<ContainerName, FailedStart>,
+    /// The last failure of a step that concerns the whole pod.
+    pub sandbox_failure: Option<FailedStep>,
+}
+
+/// A container start that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedStart {
+    /// Why.
+    pub reason: WaitReason,
+    /// In the runtime's words.
+    pub message: String,
+    /// The image, for the back-off message.
+    pub image: String,
+    /// Not before.
+    pub retry_at: Mono,
+}
+
+/// A step of the whole pod that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedStep {
+    /// In the runtime's words.
+    pub message: String,
+    /// Not before.
+    pub retry_at: Mono,
+}
+
+impl FailedStart {
+    /// What the container's status says while it waits for the next try.
+    pub fn waiting(&self) -> Waiting {
+        match self.reason {
+            WaitReason::ErrImagePull => Waiting {
+                reason: WaitReason::ImagePullBackOff,
+                message: format!(
+                    "Back-off pulling image \"{}\": ErrImagePull: {}",
+                    self.image, self.message
+                ),
+            },
+            reason => Waiting { reason, message: self.message.clone() },
+        }
+    }
+}
+
+impl Memory {
+    /// Notes when each exit was first seen, and forgets those of older instances.
+    pub fn note_observation(&mut self, seen: &ObservedPod, now: Mono) {
+        for container in &seen.containers {
+            let newest = seen.newest(&container.name).map(|c| &c.id);
+            if newest != Some(&container.id)
+                || !matches!(container.state, ContainerState::Exited(_))
+            {
+                continue;
+            }
+            let known = self.exits_seen.get(&container.name);
+            if known.is_none_or(|(id, _)| id != &container.id) {
+                self.exits_seen.insert(container.name.clone(), (container.id.clone(), now));
+            }
+        }
+    }
+
+    /// A start begins. If it follows an exit, the next one waits longer.
+    pub fn note_start(
+        &mut self,
+        seen: &ObservedPod,
+        name: &ContainerName,
+        policy: BackoffPolicy,
+        now: Mono,
+    ) {
+        let Some(instance) = seen.newest(name) else { return };
+        if matches!(instance.state, ContainerState::Exited(_)) {
+            let failed_at = now - self.since_exit(name, &instance.id, now);
+            self.crashes.entry(name.clone()).or_default().advance(policy, failed_at, now);
+        }
+    }
+
+    /// A start succeeded.
+    pub fn note_started(&mut self, name: &ContainerName) {
+        self.failed_starts.remove(name);
+        self.pulls.remove(name);
+    }
+
+    /// A start failed; `pause` is the jittered wait for errors without a back-off of their own.
+    pub fn note_failed_start(
+        &mut self,
+        name: &ContainerName,
+        reason: WaitReason,
+        message: String,
+        image: &str,
+        pause: Duration,
+        now: Mono,
+    ) {
+        let pause = if reason == WaitReason::ErrImagePull {
+            let backoff = self.pulls.entry(name.clone()).or_default();
+            backoff.advance(PULL_BACKOFF, now, now);
+            backoff.delay(PULL_BACKOFF, now)
+        } else {
+            pause
+        };
+        let failure =
+            FailedStart { reason, message, image: image.to_owned(), retry_at: now + pause };
+        self.failed_starts.insert(name.clone(), failure);
+    }
+
+    /// The sandbox or a pod-wide step failed.
+    pub fn note_failed_step(&mut self, message: String, pause: Duration, now: Mono) {
+        self.sandbox_failure = Some(FailedStep { message, retry_at: now + pause });
+    }
+
+    /// A pod-wide step succeeded.
+    pub fn note_step_done(&mut self) {
+        self.sandbox_failure = None;
+    }
+
+    /// Forgets every retry time: the cause of the failures is gone.
+    pub fn retry_at_once(&mut self, now: Mono) {
+        for failure in self.failed_starts.values_mut() {
+            failure.retry_at = now;
+        }
+        if let Some(failure) = &mut self.sandbox_failure {
+            failure.retry_at = now;
+        }
+    }
+
+    pub(super) fn crash_delay(
+        &self,
+        name: &ContainerName,
+        policy: BackoffPolicy,
+        failed_at: Mono,
+    ) -> Duration {
+        self.crashes.get(name).map_or(Duration::ZERO, |backoff| backoff.delay(policy, failed_at))
+    }
+
+    pub(super) fn since_exit(&self, name: &ContainerName, id: &ContainerId, now: Mono) -> Duration {
+        match self.exits_seen.get(name) {
+            Some((known, seen_at)) if known == id => now.since(*seen_at),
+            _ => Duration::ZERO,
+        }
+    }
+}

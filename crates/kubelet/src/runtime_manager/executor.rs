@@ -1,0 +1,231 @@
+//! One pod's actions, one by one.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cri::{CallError, v1};
+use kubelet_model::{
+    Action, ContainerId, ContainerName, DesiredPod, ObservedPod, PodUid, SandboxId, WaitReason,
+    Waiting,
+};
+
+use super::{container_spec, image, log_paths, sandbox_spec};
+use crate::ports::Ports;
+use crate::settings::Settings;
+
+/// Who a pod is; enough to find its files when its spec is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodIdentity {
+    /// Uid.
+    pub uid: PodUid,
+    /// Name.
+    pub name: String,
+    /// Namespace.
+    pub namespace: String,
+}
+
+impl PodIdentity {
+    /// The identity of a desired pod.
+    pub fn of(pod: &DesiredPod) -> Self {
+        Self {
+            uid: pod.uid().clone(),
+            name: pod.name().to_owned(),
+            namespace: pod.namespace().to_owned(),
+        }
+    }
+}
+
+/// Why an action failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ActionError {
+    /// A container could not be started; its status says why.
+    #[error("container {name} did not start: {}: {}", .waiting.reason, .waiting.message)]
+    NotStarted {
+        /// Which container.
+        name: ContainerName,
+        /// What its status says.
+        waiting: Waiting,
+    },
+    /// The runtime refused or did not answer.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// A file operation failed.
+    #[error("cannot {what} {}: {why}", .path.display())]
+    File {
+        /// The operation.
+        what: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// The cause.
+        why: String,
+    },
+    /// The plan asked for something that its facts do not allow: a bug.
+    #[error("cannot perform {action}: {why}")]
+    Impossible {
+        /// The action.
+        action: String,
+        /// What is missing.
+        why: &'static str,
+    },
+}
+
+/// Performs actions for one pod.
+#[derive(Clone)]
+pub struct Executor {
+    ports: Ports,
+    settings: Arc<Settings>,
+    identity: PodIdentity,
+    pod: Option<DesiredPod>,
+    sandbox: Option<(SandboxId, u32)>,
+}
+
+impl Executor {
+    /// An executor for a pod as it was observed. `pod` is its spec, if known.
+    pub fn new(
+        ports: Ports,
+        settings: Arc<Settings>,
+        identity: PodIdentity,
+        pod: Option<DesiredPod>,
+        seen: &ObservedPod,
+    ) -> Self {
+        let sandbox = seen.sandboxes.first().map(|s| (s.id.clone(), s.attempt));
+        Self { ports, settings, identity, pod, sandbox }
+    }
+
+    /// Performs one action.
+    pub async fn perform(&mut self, action: &Action) -> Result<(), ActionError> {
+        let runtime = &self.ports.runtime;
+        match action {
+            Action::CreateSandbox { attempt } => return self.create_sandbox(*attempt).await,
+            Action::StartContainer { name, restart_count } => {
+                return self.start_container(name, *restart_count).await;
+            }
+            Action::StopContainer { id, grace, .. } => {
+                let stopped = runtime.stop_container(id.as_str(), grace.duration()).await;
+                unless_gone(stopped)?;
+            }
+            Action::StopSandbox { id } => unless_gone(runtime.stop_pod_sandbox(id.as_str()).await)?,
+            Action::RemoveContainer { id, name } => {
+                unless_gone(runtime.remove_container(id.as_str()).await)?;
+                self.remove_link(name, id)?;
+            }
+            Action::RemoveSandbox { id } => {
+                unless_gone(runtime.remove_pod_sandbox(id.as_str()).await)?;
+            }
+            Action::RemovePodFiles => self.remove_files()?,
+        }
+        Ok(())
+    }
+
+    async fn create_sandbox(&mut self, attempt: u32) -> Result<(), ActionError> {
+        let pod = self.spec("CreateSandbox")?;
+        let dir = log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity);
+        self.make_dir(&dir)?;
+        let config = sandbox_spec::sandbox_config(pod, attempt, &self.settings.pod_logs_dir);
+        let id = self.ports.runtime.run_pod_sandbox(config, "").await?;
+        self.sandbox = Some((SandboxId::new(id), attempt));
+        Ok(())
+    }
+
+    async fn start_container(
+        &self,
+        name: &ContainerName,
+        restart_count: Option<u32>,
+    ) -> Result<(), ActionError> {
+        let impossible = |why| ActionError::Impossible { action: format!("StartContainer {name}"), why };
+        let pod = self.spec("StartContainer")?;
+        let (sandbox, attempt) = self.sandbox.as_ref().ok_or_else(|| impossible("there is no sandbox"))?;
+        let mut containers = pod.spec().containers.iter();
+        let container = containers
+            .find(|c| c.name == name.as_str())
+            .ok_or_else(|| impossible("the pod has no such container"))?;
+        let not_started = |reason| {
+            let name = name.clone();
+            move |error: CallError| ActionError::NotStarted {
+                name,
+                waiting: Waiting { reason, message: error.reason_text() },
+            }
+        };
+        let runtime = &*self.ports.runtime;
+        let sandbox_config = sandbox_spec::sandbox_config(pod, *attempt, &self.settings.pod_logs_dir);
+        let image_ref = image::ensure(runtime, container, &sandbox_config)
+            .await
+            .map_err(|waiting| ActionError::NotStarted { name: name.clone(), waiting })?;
+
+        let log_dir = log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity).join(name.as_str());
+        let restart_count = match restart_count {
+            Some(count) => count,
+            None => self.restart_count_from_logs(&log_dir),
+        };
+        self.make_dir(&log_dir)?;
+        let config = container_spec::container_config(
+            pod,
+            container,
+            restart_count,
+            &image_ref,
+            self.settings.memory_bytes,
+        );
+        let id = runtime
+            .create_container(sandbox.as_str(), config, sandbox_config)
+            .await
+            .map_err(not_started(WaitReason::CreateContainerError))?;
+        runtime.start_container(&id).await.map_err(not_started(WaitReason::RunContainerError))?;
+        self.make_link(name, &ContainerId::new(id), restart_count)
+    }
+
+    /// The count after the highest that left a log: an instance the runtime has forgotten.
+    fn restart_count_from_logs(&self, log_dir: &Path) -> u32 {
+        let Ok(entries) = self.ports.fs.list(log_dir) else { return 0 };
+        let counts = entries.iter().filter_map(|e| log_paths::restart_count_of(e.name.to_str()?));
+        counts.max().map_or(0, |highest| highest + 1)
+    }
+
+    fn make_link(&self, name: &ContainerName, id: &ContainerId, count: u32) -> Result<(), ActionError> {
+        let log = log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity)
+            .join(log_paths::container_log(name, count));
+        if self.ports.fs.stat(&log).is_err() {
+            // The runtime keeps no log for this container, so there is nothing to link to.
+            return Ok(());
+        }
+        let links = &self.settings.container_log_links_dir;
+        self.ports.fs.create_dir_all(links, 0o755).map_err(file_error("create", links))?;
+        let link = links.join(log_paths::link_name(&self.identity, name, id));
+        self.ports.fs.symlink(&log, &link).map_err(file_error("link", &link))
+    }
+
+    fn remove_link(&self, name: &ContainerName, id: &ContainerId) -> Result<(), ActionError> {
+        let link_name = log_paths::link_name(&self.identity, name, id);
+        let link = self.settings.container_log_links_dir.join(link_name);
+        self.ports.fs.remove_file(&link).map_err(file_error("remove", &link))
+    }
+
+    fn remove_files(&self) -> Result<(), ActionError> {
+        let logs = log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity);
+        self.ports.fs.remove_dir_all(&logs).map_err(file_error("remove", &logs))
+    }
+
+    fn make_dir(&self, path: &Path) -> Result<(), ActionError> {
+        self.ports.fs.create_dir_all(path, 0o755).map_err(file_error("create", path))
+    }
+
+    fn spec(&self, action: &str) -> Result<&DesiredPod, ActionError> {
+        self.pod.as_ref().ok_or_else(|| ActionError::Impossible {
+            action: action.to_owned(),
+            why: "only the runtime knows this pod",
+        })
+    }
+}
+
+fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ActionError {
+    let path = path.to_owned();
+    move |error| ActionError::File { what, path, why: error.to_string() }
+}
+
+/// What is gone needs no stopping or removing.
+fn unless_gone(answer: Result<(), CallError>) -> Result<(), CallError> {
+    match answer {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other,
+    }
+}
