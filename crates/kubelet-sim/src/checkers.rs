@@ -125,12 +125,18 @@ fn nothing_left_behind(
     };
     for sandbox in state.objects.sandboxes.values().filter(|s| !s.foreign) {
         if !is_wanted(sandbox.pod()) {
-            return fail(sandbox.pod(), format!("sandbox {} left behind", short(&sandbox.id)));
+            return fail(
+                sandbox.pod(),
+                format!("sandbox {} left behind", short(&sandbox.id)),
+            );
         }
     }
     for container in state.objects.containers.values().filter(|c| !c.foreign) {
         if !is_wanted(container.pod()) {
-            return fail(container.pod(), format!("container {} left behind", short(&container.id)));
+            return fail(
+                container.pod(),
+                format!("container {} left behind", short(&container.id)),
+            );
         }
     }
     Ok(())
@@ -152,9 +158,9 @@ fn no_lost_pod<'a>(
         let text = format!("two uids exist: {} and {}", first.uid(), other.uid());
         return fail(pod, text);
     }
-    let template = candidates.iter().find(|t| {
-        t.revision == first.revision() || t.fixed_uid.as_deref() == Some(first.uid())
-    });
+    let template = candidates
+        .iter()
+        .find(|t| t.revision == first.revision() || t.fixed_uid.as_deref() == Some(first.uid()));
     let Some(template) = template else {
         let text = format!("runs revision {}, which nobody wants", first.revision());
         return fail(pod, text);
@@ -187,7 +193,11 @@ fn is_done(actual: &Actual<'_>) -> bool {
         })
     };
     let init_failed = template.init.iter().any(|(name, _)| {
-        ended(name) && actual.newest.get(name.as_str()).is_some_and(|c| c.exit_code != 0)
+        ended(name)
+            && actual
+                .newest
+                .get(name.as_str())
+                .is_some_and(|c| c.exit_code != 0)
     });
     init_failed || template.containers.iter().all(|(name, _)| ended(name))
 }
@@ -201,7 +211,10 @@ fn runs_as_asked(
 ) -> Result<(), Violation> {
     let ready: Vec<&&Sandbox> = actual.sandboxes.iter().filter(|s| s.ready).collect();
     let [sandbox] = ready[..] else {
-        return fail(pod, format!("{} ready sandboxes instead of one", ready.len()));
+        return fail(
+            pod,
+            format!("{} ready sandboxes instead of one", ready.len()),
+        );
     };
     for (name, program) in &actual.template.containers {
         let Some(container) = actual.newest.get(name.as_str()) else {
@@ -261,7 +274,10 @@ fn status_matches_runtime(
             return fail(pod, format!("no status of {name}"));
         };
         if status.id.as_deref() != Some(container.id.as_str()) {
-            let text = format!("status of {name} has id {:?}, runtime has {}", status.id, container.id);
+            let text = format!(
+                "status of {name} has id {:?}, runtime has {}",
+                status.id, container.id
+            );
             return fail(pod, text);
         }
         if status.running != container.is_running() {
@@ -269,7 +285,11 @@ fn status_matches_runtime(
             return fail(pod, text);
         }
         if i64::from(status.restarts) != i64::from(container.attempt()) {
-            let text = format!("{name}: {} restarts reported, attempt {}", status.restarts, container.attempt());
+            let text = format!(
+                "{name}: {} restarts reported, attempt {}",
+                status.restarts,
+                container.attempt()
+            );
             return fail(pod, text);
         }
     }

@@ -43,7 +43,10 @@ impl State {
         }
         self.history.calls += 1;
         if self.history.calls == CALLS_PER_MINUTE_MAX {
-            let text = format!("hot loop: {CALLS_PER_MINUTE_MAX} calls within a minute, now {}", call.name);
+            let text = format!(
+                "hot loop: {CALLS_PER_MINUTE_MAX} calls within a minute, now {}",
+                call.name
+            );
             self.violate(&call.pod, text);
         }
     }
@@ -54,7 +57,10 @@ impl State {
         let revision = label.and_then(|text| text.parse().ok()).unwrap_or(0);
         let pod = config.metadata.as_ref().map_or("", |m| &m.name).to_owned();
         if !self.oracle.explains_start(revision, self.now()) {
-            self.violate(&pod, format!("sandbox asked for revision {revision}, which is gone"));
+            self.violate(
+                &pod,
+                format!("sandbox asked for revision {revision}, which is gone"),
+            );
         }
     }
 
@@ -79,10 +85,17 @@ impl State {
             return;
         };
         if container.foreign {
-            return self.violate("", format!("{call} touches foreign container {}", short(id)));
+            return self.violate(
+                "",
+                format!("{call} touches foreign container {}", short(id)),
+            );
         }
         if container.is_running() && !self.stop_is_justified(container) {
-            let text = format!("{call} stops {} {} for no reason", container.name(), short(id));
+            let text = format!(
+                "{call} stops {} {} for no reason",
+                container.name(),
+                short(id)
+            );
             let pod = container.pod().to_owned();
             self.violate(&pod, text);
         }
@@ -120,14 +133,20 @@ impl State {
             return;
         };
         if container.foreign {
-            return self.violate("", format!("StartContainer touches foreign container {}", short(id)));
+            return self.violate(
+                "",
+                format!("StartContainer touches foreign container {}", short(id)),
+            );
         }
         let Some(sandbox) = self.objects.sandboxes.get(&container.sandbox) else {
             return;
         };
         let (revision, pod) = (sandbox.revision(), sandbox.pod().to_owned());
         if !self.oracle.explains_start(revision, self.now()) {
-            let text = format!("start of {} asked for revision {revision}, which is gone", container.name());
+            let text = format!(
+                "start of {} asked for revision {revision}, which is gone",
+                container.name()
+            );
             self.violate(&pod, text);
         }
     }
@@ -205,7 +224,9 @@ impl State {
         if runs.len() > STARTS_PER_MINUTE_MAX {
             let oldest = runs.pop_front()?;
             if oldest.at + MINUTE > now {
-                return Some(format!("{name} started {STARTS_PER_MINUTE_MAX} times within a minute"));
+                return Some(format!(
+                    "{name} started {STARTS_PER_MINUTE_MAX} times within a minute"
+                ));
             }
         }
         None

@@ -59,11 +59,9 @@ impl Oracle {
             self.next += 1;
             template.revision = self.next;
         }
-        let same = self
-            .current(&place)
-            .is_some_and(|(revision, wanted)| {
-                revision == template.revision && wanted == Wanted::Yes
-            });
+        let same = self.current(&place).is_some_and(|(revision, wanted)| {
+            revision == template.revision && wanted == Wanted::Yes
+        });
         if same {
             return template;
         }

@@ -151,7 +151,10 @@ impl State {
             let concerned = path == changed || changed.parent() == Some(path);
             // A full slot already promises a wake-up.
             !(concerned
-                && matches!(sender.try_send(()), Err(mpsc::error::TrySendError::Closed(()))))
+                && matches!(
+                    sender.try_send(()),
+                    Err(mpsc::error::TrySendError::Closed(()))
+                ))
         });
     }
 

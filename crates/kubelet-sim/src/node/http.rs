@@ -39,7 +39,11 @@ impl HttpFetch for SimHttp {
         let (wait, failed, cut) = {
             let mut state = self.world.lock();
             let rate = state.faults.http_error;
-            (state.delay(), state.chance(rate), state.rng.random_bool(0.5))
+            (
+                state.delay(),
+                state.chance(rate),
+                state.rng.random_bool(0.5),
+            )
         };
         sleep(wait).await;
         if !self.life.is_alive() {

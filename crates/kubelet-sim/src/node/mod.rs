@@ -7,5 +7,5 @@ mod http;
 pub use clock::SimClock;
 pub(crate) use fs::FileTree;
 pub use fs::SimFs;
-pub(crate) use http::WebPage;
 pub use http::SimHttp;
+pub(crate) use http::WebPage;

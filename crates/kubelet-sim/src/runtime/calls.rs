@@ -102,27 +102,36 @@ impl cri::Runtime for SimRuntime {
         let handler = runtime_handler.to_owned();
         let pod = config.labels.get(POD_NAME).cloned().unwrap_or_default();
         let attempt = config.metadata.as_ref().map_or(0, |m| m.attempt);
-        let call = self.call("RunPodSandbox", &format!("attempt {attempt}"), pod);
+        let mut call = self.call("RunPodSandbox", &format!("attempt {attempt}"), pod);
+        call.limit = Some(REQUEST_LIMIT * 2);
         if self.life.is_alive() {
             self.world.lock().check_sandbox_asked(&config);
         }
         let asked_at = self.world.now();
-        change(&self.world, &self.life, call, move |world, inside| async move {
-            let name = world.lock().reserve_sandbox(&config)?;
-            sleep(inside).await;
-            let mut state = world.lock();
-            let half_made = state.faults.half_made_sandbox;
-            if state.chance(half_made) {
-                // Some failures leave the sandbox behind, some do not.
-                if state.rng.random_bool(0.5) {
-                    state.add_sandbox(name, config, handler, false, asked_at);
-                } else {
-                    state.objects.names.remove(&name);
+        change(
+            &self.world,
+            &self.life,
+            call,
+            move |world, inside| async move {
+                let name = world.lock().reserve_sandbox(&config)?;
+                sleep(inside).await;
+                let mut state = world.lock();
+                let half_made = state.faults.half_made_sandbox;
+                if state.chance(half_made) {
+                    // Some failures leave the sandbox behind, some do not.
+                    if state.rng.random_bool(0.5) {
+                        state.add_sandbox(name, config, handler, false, asked_at);
+                    } else {
+                        state.objects.names.remove(&name);
+                    }
+                    return Err(refused(
+                        Code::Unknown,
+                        "failed to setup network for sandbox",
+                    ));
                 }
-                return Err(refused(Code::Unknown, "failed to setup network for sandbox"));
-            }
-            Ok(state.add_sandbox(name, config, handler, true, asked_at))
-        })
+                Ok(state.add_sandbox(name, config, handler, true, asked_at))
+            },
+        )
         .await
     }
 
@@ -132,11 +141,16 @@ impl cri::Runtime for SimRuntime {
         if self.life.is_alive() {
             self.world.lock().check_sandbox_stop_asked(&id, call.name);
         }
-        change(&self.world, &self.life, call, move |world, inside| async move {
-            sleep(inside).await;
-            world.lock().stop_sandbox(&id);
-            Ok(())
-        })
+        change(
+            &self.world,
+            &self.life,
+            call,
+            move |world, inside| async move {
+                sleep(inside).await;
+                world.lock().stop_sandbox(&id);
+                Ok(())
+            },
+        )
         .await
     }
 
@@ -146,11 +160,16 @@ impl cri::Runtime for SimRuntime {
         if self.life.is_alive() {
             self.world.lock().check_sandbox_stop_asked(&id, call.name);
         }
-        change(&self.world, &self.life, call, move |world, inside| async move {
-            sleep(inside).await;
-            world.lock().remove_sandbox(&id);
-            Ok(())
-        })
+        change(
+            &self.world,
+            &self.life,
+            call,
+            move |world, inside| async move {
+                sleep(inside).await;
+                world.lock().remove_sandbox(&id);
+                Ok(())
+            },
+        )
         .await
     }
 
@@ -186,10 +205,15 @@ impl cri::Runtime for SimRuntime {
         if self.life.is_alive() {
             self.world.lock().check_owned_sandbox(&sandbox, call.name);
         }
-        change(&self.world, &self.life, call, move |world, inside| async move {
-            sleep(inside).await;
-            world.lock().add_container(&sandbox, config)
-        })
+        change(
+            &self.world,
+            &self.life,
+            call,
+            move |world, inside| async move {
+                sleep(inside).await;
+                world.lock().add_container(&sandbox, config)
+            },
+        )
         .await
     }
 
@@ -199,23 +223,28 @@ impl cri::Runtime for SimRuntime {
         if self.life.is_alive() {
             self.world.lock().check_start_asked(&id);
         }
-        change(&self.world, &self.life, call, move |world, inside| async move {
-            sleep(inside).await;
-            let program = {
-                let mut state = world.lock();
-                let rate = state.faults.start_error;
-                let fail = state.chance(rate);
-                state.start(&id, fail)?
-            };
-            if let Some((after, code)) = program.own_exit() {
-                tokio::spawn(async move {
-                    sleep(after).await;
-                    let reason = if code == 0 { "Completed" } else { "Error" };
-                    world.lock().end(&id, code, reason);
-                });
-            }
-            Ok(())
-        })
+        change(
+            &self.world,
+            &self.life,
+            call,
+            move |world, inside| async move {
+                sleep(inside).await;
+                let program = {
+                    let mut state = world.lock();
+                    let rate = state.faults.start_error;
+                    let fail = state.chance(rate);
+                    state.start(&id, fail)?
+                };
+                if let Some((after, code)) = program.own_exit() {
+                    tokio::spawn(async move {
+                        sleep(after).await;
+                        let reason = if code == 0 { "Completed" } else { "Error" };
+                        world.lock().end(&id, code, reason);
+                    });
+                }
+                Ok(())
+            },
+        )
         .await
     }
 
@@ -226,25 +255,30 @@ impl cri::Runtime for SimRuntime {
         if self.life.is_alive() {
             self.world.lock().check_stop_asked(&id, call.name);
         }
-        change(&self.world, &self.life, call, move |world, inside| async move {
-            sleep(inside).await;
-            let (mut ended, wait, code) = {
-                let state = world.lock();
-                match state.objects.containers.get(&id) {
-                    None if state.faults.stop_unknown_refused => return Err(not_found(&id)),
-                    None => return Ok(()),
-                    Some(container) if !container.is_running() => return Ok(()),
-                    Some(container) => {
-                        let (wait, code) = container.program().on_term(grace);
-                        (container.ended.subscribe(), wait, code)
+        change(
+            &self.world,
+            &self.life,
+            call,
+            move |world, inside| async move {
+                sleep(inside).await;
+                let (mut ended, wait, code) = {
+                    let state = world.lock();
+                    match state.objects.containers.get(&id) {
+                        None if state.faults.stop_unknown_refused => return Err(not_found(&id)),
+                        None => return Ok(()),
+                        Some(container) if !container.is_running() => return Ok(()),
+                        Some(container) => {
+                            let (wait, code) = container.program().on_term(grace);
+                            (container.ended.subscribe(), wait, code)
+                        }
                     }
-                }
-            };
-            // Whatever ends it first, this stop or something else.
-            let _ = tokio::time::timeout(wait, ended.wait_for(|done| *done)).await;
-            world.lock().end(&id, code, "Error");
-            Ok(())
-        })
+                };
+                // Whatever ends it first, this stop or something else.
+                let _ = tokio::time::timeout(wait, ended.wait_for(|done| *done)).await;
+                world.lock().end(&id, code, "Error");
+                Ok(())
+            },
+        )
         .await
     }
 
@@ -254,11 +288,16 @@ impl cri::Runtime for SimRuntime {
         if self.life.is_alive() {
             self.world.lock().check_stop_asked(&id, call.name);
         }
-        change(&self.world, &self.life, call, move |world, inside| async move {
-            sleep(inside).await;
-            world.lock().remove_container(&id);
-            Ok(())
-        })
+        change(
+            &self.world,
+            &self.life,
+            call,
+            move |world, inside| async move {
+                sleep(inside).await;
+                world.lock().remove_container(&id);
+                Ok(())
+            },
+        )
         .await
     }
 
@@ -281,12 +320,18 @@ impl cri::Runtime for SimRuntime {
     }
 
     async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, CallError> {
-        look(&self.world, &self.life, "ImageStatus", &image.image, |state| {
-            if !state.faults.images_absent {
-                state.objects.images.insert(image.image.clone());
-            }
-            Ok(state.image(&image.image))
-        })
+        look(
+            &self.world,
+            &self.life,
+            "ImageStatus",
+            &image.image,
+            |state| {
+                if !state.faults.images_absent {
+                    state.objects.images.insert(image.image.clone());
+                }
+                Ok(state.image(&image.image))
+            },
+        )
         .await
     }
 
@@ -298,17 +343,25 @@ impl cri::Runtime for SimRuntime {
     ) -> Result<String, CallError> {
         let mut call = self.call("PullImage", &image.image, String::new());
         call.limit = None;
-        change(&self.world, &self.life, call, move |world, inside| async move {
-            let took = Duration::from_millis(world.lock().rng.random_range(10..8_000));
-            sleep(inside + took).await;
-            let mut state = world.lock();
-            let rate = state.faults.pull_error;
-            if state.chance(rate) {
-                return Err(refused(Code::Unknown, "failed to pull and unpack image: simulated"));
-            }
-            state.objects.images.insert(image.image.clone());
-            Ok(image_id(&image.image))
-        })
+        change(
+            &self.world,
+            &self.life,
+            call,
+            move |world, inside| async move {
+                let took = Duration::from_millis(world.lock().rng.random_range(10..8_000));
+                sleep(inside + took).await;
+                let mut state = world.lock();
+                let rate = state.faults.pull_error;
+                if state.chance(rate) {
+                    return Err(refused(
+                        Code::Unknown,
+                        "failed to pull and unpack image: simulated",
+                    ));
+                }
+                state.objects.images.insert(image.image.clone());
+                Ok(image_id(&image.image))
+            },
+        )
         .await
     }
 
@@ -322,10 +375,16 @@ impl cri::Runtime for SimRuntime {
         })
         .await?;
         let stream = UnboundedReceiverStream::new(receiver);
-        Ok(stream.filter(move |_| std::future::ready(life.is_alive())).map(Ok).boxed())
+        Ok(stream
+            .filter(move |_| std::future::ready(life.is_alive()))
+            .map(Ok)
+            .boxed())
     }
 }
 
 fn not_found(id: &str) -> CallErrorKind {
-    refused(Code::NotFound, format!("an error occurred when try to find {id:?}: not found"))
+    refused(
+        Code::NotFound,
+        format!("an error occurred when try to find {id:?}: not found"),
+    )
 }

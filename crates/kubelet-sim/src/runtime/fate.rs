@@ -99,7 +99,11 @@ impl State {
         }
         if self.chance(crash) {
             let before = self.rng.random_bool(0.5);
-            return Some(if before { Twist::CrashBefore } else { Twist::CrashAfter });
+            return Some(if before {
+                Twist::CrashBefore
+            } else {
+                Twist::CrashAfter
+            });
         }
         None
     }
@@ -108,7 +112,10 @@ impl State {
         match self.rng.random_range(0..5) {
             0 => refused(Code::Unknown, "simulated: runtime error"),
             1 => refused(Code::Internal, "simulated: internal error"),
-            2 => refused(Code::DeadlineExceeded, "simulated: context deadline exceeded"),
+            2 => refused(
+                Code::DeadlineExceeded,
+                "simulated: context deadline exceeded",
+            ),
             3 => refused(Code::Unavailable, "simulated: transport is closing"),
             _ => CallErrorKind::Unreachable("simulated: connection reset".into()),
         }

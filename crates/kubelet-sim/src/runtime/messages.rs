@@ -18,7 +18,9 @@ impl Sandbox {
 
     fn matches(&self, filter: &v1::PodSandboxFilter) -> bool {
         (filter.id.is_empty() || self.id.starts_with(&filter.id))
-            && filter.state.is_none_or(|value| value.state() == self.state())
+            && filter
+                .state
+                .is_none_or(|value| value.state() == self.state())
             && selects(&filter.label_selector, &self.config.labels)
     }
 
@@ -43,7 +45,11 @@ impl Sandbox {
             created_at: self.created_ns,
             network: Some(v1::PodSandboxNetworkStatus {
                 // containerd reports no address once the sandbox has stopped.
-                ip: if self.ready { self.ip.clone() } else { String::new() },
+                ip: if self.ready {
+                    self.ip.clone()
+                } else {
+                    String::new()
+                },
                 additional_ips: Vec::new(),
             }),
             linux: self.linux(),

@@ -11,7 +11,7 @@ mod model;
 mod programs;
 
 pub use calls::SimRuntime;
-pub use fate::Twist;
 pub(crate) use fate::Call;
-pub(crate) use model::{Container, Objects, Sandbox, image_id, short};
+pub use fate::Twist;
+pub(crate) use model::{Container, Objects, Sandbox, short};
 pub use programs::Program;

@@ -132,7 +132,10 @@ impl State {
         config: &v1::PodSandboxConfig,
     ) -> Result<String, CallErrorKind> {
         let Some(meta) = &config.metadata else {
-            return Err(refused(Code::InvalidArgument, "sandbox config must include metadata"));
+            return Err(refused(
+                Code::InvalidArgument,
+                "sandbox config must include metadata",
+            ));
         };
         let name = format!(
             "{}_{}_{}_{}",
@@ -250,7 +253,10 @@ impl State {
             ));
         }
         let Some(meta) = &config.metadata else {
-            return Err(refused(Code::InvalidArgument, "container config must include metadata"));
+            return Err(refused(
+                Code::InvalidArgument,
+                "container config must include metadata",
+            ));
         };
         let asked = config.image.as_ref().map_or("", |image| &image.image);
         let found = self
@@ -313,7 +319,10 @@ impl State {
             (self.wall_ns(), sandbox.is_some_and(|s| s.ready))
         };
         let Some(container) = self.objects.containers.get_mut(id) else {
-            return Err(refused(Code::NotFound, format!("container {id:?}: not found")));
+            return Err(refused(
+                Code::NotFound,
+                format!("container {id:?}: not found"),
+            ));
         };
         if container.state != v1::ContainerState::ContainerCreated {
             let text = format!("container is in {} state", container.state.as_str_name());
@@ -328,7 +337,10 @@ impl State {
         if fail {
             container.started_ns = 0;
             self.end(id, 128, "StartError");
-            return Err(refused(Code::Unknown, "failed to start containerd task: exec failed"));
+            return Err(refused(
+                Code::Unknown,
+                "failed to start containerd task: exec failed",
+            ));
         }
         container.state = v1::ContainerState::ContainerRunning;
         let log = container.log_path.clone();
