@@ -24,6 +24,7 @@ impl BackoffPolicy {
         Self {
             initial: Duration::from_secs(10).min(max),
             max,
+            forget_after: Duration::from_secs(600),
         }
     }
 }
@@ -36,18 +37,14 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The wait that the next failure must sit out; zero if there is none.
-    pub fn delay(&self, policy: BackoffPolicy, now: Mono) -> Duration {
-        if self.is_stale(policy, now) {
-            Duration::ZERO
-        } else {
-            self.delay.min(policy.max)
-        }
+    /// The wait that a failure at `failed_at` must sit out; zero if there is none.
+    pub fn delay(&self, policy: BackoffPolicy, failed_at: Mono) -> Duration {
+        if self.is_stale(policy, failed_at) { Duration::ZERO } else { self.delay.min(policy.max) }
     }
 
-    /// Notes that another try begins now.
-    pub fn advance(&mut self, policy: BackoffPolicy, now: Mono) {
-        self.delay = if self.delay.is_zero() || self.is_stale(policy, now) {
+    /// Notes that another try begins now, after a failure at `failed_at`.
+    pub fn advance(&mut self, policy: BackoffPolicy, failed_at: Mono, now: Mono) {
+        self.delay = if self.delay.is_zero() || self.is_stale(policy, failed_at) {
             policy.initial
         } else {
             self.delay.saturating_mul(2).min(policy.max)
@@ -84,11 +81,6 @@ mod tests {
 
     #[test]
     fn small_maximum_lowers_the_first_wait() {
-        assert_eq!(
-            BackoffPolicy::up_to(Duration::from_secs(1))
-                .initial
-                .as_secs(),
-            1
-        );
+        assert_eq!(BackoffPolicy::up_to(Duration::from_secs(1)).initial.as_secs(), 1);
     }
 }

@@ -9,11 +9,7 @@ use std::fmt::Write;
 
 /// The hash of a container's identity-defining fields.
 pub fn container_hash(name: &str, image: &str) -> u32 {
-    let json = format!(
-        "{{\"image\":{},\"name\":{}}}",
-        go_json(image),
-        go_json(name)
-    );
+    let json = format!("{{\"image\":{},\"name\":{}}}", go_json(image), go_json(name));
     let mut dump = String::with_capacity(16 + json.len() * 4);
     dump.push_str("([]uint8)[");
     for (index, byte) in json.bytes().enumerate() {
@@ -37,9 +33,7 @@ fn go_json(text: &str) -> String {
 }
 
 fn fnv1a32(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
-    })
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]
@@ -48,10 +42,7 @@ mod tests {
 
     #[test]
     fn equals_upstream() {
-        assert_eq!(
-            container_hash("test_container", "foo/image:v1"),
-            0x8e45_cbd0
-        );
+        assert_eq!(container_hash("test_container", "foo/image:v1"), 0x8e45_cbd0);
     }
 
     #[test]

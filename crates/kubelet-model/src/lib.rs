@@ -8,6 +8,7 @@ pub mod action;
 pub mod backoff;
 pub mod hash;
 pub mod ids;
+pub mod manifest;
 pub mod observed;
 pub mod pod;
 pub mod quantity;

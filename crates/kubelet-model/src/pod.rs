@@ -48,17 +48,10 @@ impl DesiredPod {
     /// Wraps a pod that has uid, name, namespace and spec; `None` if one is missing.
     pub fn new(source: Source, pod: Arc<Pod>) -> Option<Self> {
         let uid = PodUid::new(pod.metadata.uid.as_deref()?);
-        let full_name = FullName::of(
-            pod.metadata.name.as_deref()?,
-            pod.metadata.namespace.as_deref()?,
-        );
+        let full_name =
+            FullName::of(pod.metadata.name.as_deref()?, pod.metadata.namespace.as_deref()?);
         pod.spec.as_ref()?;
-        Some(Self {
-            uid,
-            full_name,
-            source,
-            pod,
-        })
+        Some(Self { uid, full_name, source, pod })
     }
 
     /// The pod's uid.

@@ -13,8 +13,9 @@ pub fn whole(text: &str) -> Option<i64> {
 }
 
 fn scaled(text: &str, factor: i128) -> Option<i64> {
-    let digits_end =
-        text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(text.len());
+    let digits_end = text
+        .find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-')))
+        .unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits_end);
     let (numerator, denominator) = decimal(number)?;
     let (up, down) = suffix_factor(suffix)?;

@@ -3,4 +3,15 @@
 
 pub mod settings;
 pub mod ports;
+pub mod metrics;
+mod metered;
 pub mod pod_sources;
+pub mod pleg;
+pub mod pod_plan;
+pub mod runtime_manager;
+pub mod pod_workers;
+pub mod status_manager;
+pub mod server;
+pub mod wiring;
+
+pub use settings::Settings;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use cri::{CallError, Runtime, v1};
-use kubelet_model::{ContainerId, Mono, ObservedContainer, ObservedPod, ObservedSandbox, PodUid, SandboxId};
+use kubelet_model::{
+    ContainerId, Mono, ObservedContainer, ObservedPod, ObservedSandbox, PodUid, SandboxId,
+};
 
 use super::{diff, parse};
 

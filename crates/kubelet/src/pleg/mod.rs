@@ -16,7 +16,7 @@ mod parse;
 mod relist;
 mod runtime_state;
 
-pub use observations::{Hold, Observations, PodWatch};
+pub use observations::{Existing, Hold, Observations, PodWatch};
 pub use parse::labels;
 pub use runtime_state::{RuntimeState, RuntimeStateReader};
 

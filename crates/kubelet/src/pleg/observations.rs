@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use kubelet_model::{ContainerId, Mono, ObservedPod, PodUid};
+use kubelet_model::{ContainerId, FullName, Mono, ObservedPod, PodUid};
 use tokio::sync::{mpsc, watch};
 
 /// Requests for inspection that may wait: one per pod and a few more.
@@ -26,6 +26,19 @@ struct Table {
     owners: BTreeMap<ContainerId, PodUid>,
     /// When the last full listing began; a pod it did not mention was absent then.
     listed: Option<Mono>,
+    /// Pods that a listing mentioned but nobody has looked at yet.
+    pending: BTreeMap<PodUid, FullName>,
+}
+
+/// A pod that the runtime holds something of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Existing {
+    /// Uid.
+    pub uid: PodUid,
+    /// Full name by its labels.
+    pub full_name: FullName,
+    /// Something of it runs, or might.
+    pub may_run: bool,
 }
 
 struct Entry {
@@ -73,11 +86,21 @@ impl Observations {
         self.lock().listed
     }
 
-    /// The newest observation of every pod that exists in the runtime.
-    pub fn existing(&self) -> Vec<Arc<ObservedPod>> {
+    /// Every pod that exists in the runtime.
+    pub fn existing(&self) -> Vec<Existing> {
         let table = self.lock();
-        let seen = table.pods.values().map(|entry| Arc::clone(&entry.seen.borrow()));
-        seen.filter(|pod| !pod.is_gone()).collect()
+        let looked_at = table.pods.values().map(|entry| Arc::clone(&entry.seen.borrow()));
+        let looked_at = looked_at.filter(|pod| !pod.is_gone()).map(|pod| Existing {
+            uid: pod.uid.clone(),
+            full_name: FullName::of(&pod.name, &pod.namespace),
+            may_run: pod.may_run(),
+        });
+        let pending = table.pending.iter().map(|(uid, full_name)| Existing {
+            uid: uid.clone(),
+            full_name: full_name.clone(),
+            may_run: true,
+        });
+        looked_at.chain(pending).collect()
     }
 
     /// Changes whenever the set of pods in the runtime may have changed.
@@ -123,13 +146,20 @@ impl Observations {
     pub(super) fn listed_all(
         &self,
         began: Mono,
-        present: &BTreeSet<PodUid>,
+        present: &BTreeMap<PodUid, FullName>,
         unchanged: &BTreeSet<PodUid>,
     ) {
         let mut table = self.lock();
-        table.listed = Some(began);
+        let first = table.listed.replace(began).is_none();
+        table.pending.retain(|uid, _| present.contains_key(uid));
+        for (uid, full_name) in present {
+            // Before the first listing a followed pod counts as unknown, not as absent.
+            if first || !table.pods.contains_key(uid) {
+                table.pending.insert(uid.clone(), full_name.clone());
+            }
+        }
         let absent: Vec<_> =
-            table.pods.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
+            table.pods.keys().filter(|uid| !present.contains_key(*uid)).cloned().collect();
         for uid in absent {
             table.publish(ObservedPod::absent(uid, began));
         }
@@ -151,7 +181,8 @@ impl Observations {
 impl Table {
     fn publish(&mut self, pod: ObservedPod) -> bool {
         let uid = pod.uid.clone();
-        let entry = self.pods.entry(uid.clone()).or_insert_with(|| Entry::absent(&uid, Mono::default()));
+        let entry =
+            self.pods.entry(uid.clone()).or_insert_with(|| Entry::absent(&uid, Mono::default()));
         let old = Arc::clone(&entry.seen.borrow());
         if old.began.max(entry.confirmed) > pod.began {
             return false;
@@ -162,15 +193,15 @@ impl Table {
         for id in pod.ids() {
             self.owners.insert(id, uid.clone());
         }
-        let changed = !same_content(&old, &pod);
+        let was_pending = self.pending.remove(&uid).is_some();
+        let changed = was_pending || !same_content(&old, &pod);
         entry.seen.send_replace(Arc::new(pod));
         changed
     }
 
     fn forget_unfollowed(&mut self) {
-        self.pods.retain(|_, entry| {
-            entry.seen.receiver_count() > 0 || !entry.seen.borrow().is_gone()
-        });
+        self.pods
+            .retain(|_, entry| entry.seen.receiver_count() > 0 || !entry.seen.borrow().is_gone());
     }
 }
 
@@ -195,6 +226,9 @@ impl PodWatch {
     pub fn began(&self) -> Option<Mono> {
         let table = self.all.lock();
         table.listed?;
+        if table.pending.contains_key(&self.uid) {
+            return None;
+        }
         let entry = table.pods.get(&self.uid)?;
         Some(entry.confirmed.max(entry.seen.borrow().began))
     }

@@ -1,7 +1,7 @@
 //! From CRI messages to the model. Items that another tool made, or that lack
 //! what the protocol demands, are not ours and yield nothing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use cri::v1;
 use jiff::Timestamp;
@@ -35,12 +35,12 @@ pub mod labels {
 }
 
 /// The pod a runtime object belongs to.
-pub(super) fn owner(labels: &HashMap<String, String>) -> Option<PodUid> {
+pub(super) fn owner(labels: &BTreeMap<String, String>) -> Option<PodUid> {
     labels.get(labels::POD_UID).filter(|uid| !uid.is_empty()).map(PodUid::new)
 }
 
 /// Name and namespace of the pod a runtime object belongs to.
-pub(super) fn pod_name(labels: &HashMap<String, String>) -> Option<(String, String)> {
+pub(super) fn pod_name(labels: &BTreeMap<String, String>) -> Option<(String, String)> {
     let name = labels.get(labels::POD_NAME)?;
     let namespace = labels.get(labels::POD_NAMESPACE)?;
     Some((name.clone(), namespace.clone()))
@@ -85,7 +85,11 @@ pub(super) fn container(
     let annotated = |key: &str| listed.annotations.get(key);
     let spec_image = listed.image.as_ref();
     let image = spec_image.map(|i| {
-        if i.user_specified_image.is_empty() { i.image.clone() } else { i.user_specified_image.clone() }
+        if i.user_specified_image.is_empty() {
+            i.image.clone()
+        } else {
+            i.user_specified_image.clone()
+        }
     });
     let status_image = status.and_then(|s| s.image.as_ref()).map(|i| i.image.clone());
     Some(ObservedContainer {
@@ -126,13 +130,15 @@ fn timestamp(nanoseconds: i64) -> Timestamp {
 }
 
 /// A selector for everything of one pod.
-pub(super) fn of_pod(uid: &PodUid) -> HashMap<String, String> {
-    HashMap::from([(labels::POD_UID.to_owned(), uid.as_str().to_owned())])
+pub(super) fn of_pod(uid: &PodUid) -> BTreeMap<String, String> {
+    BTreeMap::from([(labels::POD_UID.to_owned(), uid.as_str().to_owned())])
 }
 
 /// One pod's share of a full listing.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
+    /// Name and namespace.
+    pub name: (String, String),
     /// Sandbox ids and readiness.
     pub sandboxes: BTreeMap<SandboxId, bool>,
     /// Container ids and states.
@@ -148,6 +154,7 @@ pub(super) fn by_pod(
     for sandbox in sandboxes.iter().filter(|s| s.metadata.is_some()) {
         if let Some(uid) = owner(&sandbox.labels) {
             let pod = pods.entry(uid).or_default();
+            pod.name = pod_name(&sandbox.labels).unwrap_or_default();
             pod.sandboxes.insert(SandboxId::new(&sandbox.id), is_ready(sandbox));
         }
     }
@@ -155,6 +162,7 @@ pub(super) fn by_pod(
         let named = container.labels.contains_key(labels::CONTAINER_NAME);
         if let (true, Some(uid)) = (named, owner(&container.labels)) {
             let pod = pods.entry(uid).or_default();
+            pod.name = pod_name(&container.labels).unwrap_or_default();
             pod.containers.insert(ContainerId::new(&container.id), container.state());
         }
     }

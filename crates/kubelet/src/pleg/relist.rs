@@ -8,14 +8,14 @@ use cri::{CallError, RuntimeEvent, RuntimeEventKind, v1};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use kubelet_model::{ContainerId, ContainerState, Mono, ObservedPod, PodUid};
+use kubelet_model::{ContainerId, ContainerState, FullName, Mono, ObservedPod, PodUid};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::evented::{Events, Signal};
 use super::inspect::inspect;
 use super::runtime_state::RuntimeStateWriter;
-use super::{Observations, diff, parse};
+use super::{Observations, RuntimeState, diff, parse};
 use crate::metrics::Metrics;
 use crate::ports::Ports;
 
@@ -53,6 +53,9 @@ pub(super) struct Relister {
     listing: Option<(Mono, BoxFuture<'static, Listing>)>,
     next_listing: Instant,
     failed_listings: u32,
+    /// Why the last listing failed, and why the runtime calls itself unready.
+    listing_problem: Option<String>,
+    health_problem: Option<String>,
     health: Option<BoxFuture<'static, Health>>,
     next_health: Instant,
     inspections: FuturesUnordered<BoxFuture<'static, ObservedPod>>,
@@ -82,6 +85,8 @@ impl Relister {
             listing: None,
             next_listing: now,
             failed_listings: 0,
+            listing_problem: None,
+            health_problem: Some("the runtime has not answered yet".to_owned()),
             health: None,
             next_health: now,
             inspections: FuturesUnordered::new(),
@@ -112,7 +117,11 @@ impl Relister {
     fn list(&mut self) {
         let runtime = Arc::clone(&self.ports.runtime);
         let work = async move {
-            futures_util::future::try_join(runtime.list_pod_sandbox(None), runtime.list_containers(None)).await
+            futures_util::future::try_join(
+                runtime.list_pod_sandbox(None),
+                runtime.list_containers(None),
+            )
+            .await
         };
         self.metrics.relists.inc();
         self.listing = Some((self.ports.clock.mono(), Box::pin(work)));
@@ -123,13 +132,15 @@ impl Relister {
         match listing {
             Ok((sandboxes, containers)) => {
                 self.failed_listings = 0;
+                self.listing_problem = None;
                 self.compare(began, &sandboxes, &containers);
             }
             Err(error) => {
                 self.failed_listings += 1;
-                self.state.update(|state| state.problem = Some(error.to_string()));
+                self.listing_problem = Some(error.to_string());
             }
         }
+        self.publish_state(|_| {});
         self.next_listing = Instant::now() + self.listing_period();
     }
 
@@ -145,7 +156,8 @@ impl Relister {
 
     fn compare(&mut self, began: Mono, sandboxes: &[v1::PodSandbox], containers: &[v1::Container]) {
         let pods = parse::by_pod(sandboxes, containers);
-        let (mut present, mut unchanged, mut changed) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        let (mut present, mut unchanged, mut changed) =
+            (BTreeMap::new(), BTreeSet::new(), Vec::new());
         for (uid, listed) in pods {
             let same = self.all.get(&uid).is_some_and(|seen| diff::unchanged(&listed, &seen));
             if same {
@@ -153,15 +165,16 @@ impl Relister {
             } else {
                 changed.push(uid.clone());
             }
-            present.insert(uid);
+            present.insert(uid, FullName::of(&listed.name.0, &listed.name.1));
         }
+        self.all.listed_all(began, &present, &unchanged);
         for uid in changed {
             if self.all.touch(&uid) {
                 self.inspect(uid, Duration::ZERO);
             }
         }
-        self.all.listed_all(began, &present, &unchanged);
-        let running = containers.iter().filter(|c| c.state() == v1::ContainerState::ContainerRunning);
+        let running =
+            containers.iter().filter(|c| c.state() == v1::ContainerState::ContainerRunning);
         self.metrics.running_containers.set(running.count() as i64);
         let ready = sandboxes.iter().filter(|s| parse::is_ready(s));
         self.metrics.running_pods.set(ready.count() as i64);
@@ -287,20 +300,34 @@ impl Relister {
     fn ask_health(&mut self) {
         let runtime = Arc::clone(&self.ports.runtime);
         self.health = Some(Box::pin(async move {
-            let (version, status) = futures_util::future::try_join(runtime.version(), runtime.status()).await?;
+            let (version, status) =
+                futures_util::future::try_join(runtime.version(), runtime.status()).await?;
             Ok((version.runtime_name, status))
         }));
     }
 
     fn on_health(&mut self, health: Health) {
         self.next_health = Instant::now() + STATUS_PERIOD;
-        self.state.update(|state| match health {
+        match health {
             Ok((name, status)) => {
-                state.name = name;
-                state.problem = condition(&status, "RuntimeReady");
-                state.network_problem = condition(&status, "NetworkReady");
+                self.health_problem = condition(&status, "RuntimeReady");
+                self.publish_state(|state| {
+                    state.name = name;
+                    state.network_problem = condition(&status, "NetworkReady");
+                });
             }
-            Err(error) => state.problem = Some(error.to_string()),
+            Err(error) => {
+                self.health_problem = Some(error.to_string());
+                self.publish_state(|_| {});
+            }
+        }
+    }
+
+    fn publish_state(&self, edit: impl FnOnce(&mut RuntimeState)) {
+        let problem = self.listing_problem.clone().or_else(|| self.health_problem.clone());
+        self.state.update(|state| {
+            edit(state);
+            state.problem = problem;
         });
     }
 }
@@ -310,7 +337,9 @@ fn condition(status: &v1::StatusResponse, name: &str) -> Option<String> {
     let conditions = status.status.as_ref().map_or(&[][..], |s| &s.conditions);
     match conditions.iter().find(|c| c.r#type == name) {
         Some(condition) if condition.status => None,
-        Some(condition) => Some(format!("{name} is false: {} {}", condition.reason, condition.message)),
+        Some(condition) => {
+            Some(format!("{name} is false: {} {}", condition.reason, condition.message))
+        }
         None => Some(format!("the runtime reports no {name} condition")),
     }
 }

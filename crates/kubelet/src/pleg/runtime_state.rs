@@ -66,13 +66,17 @@ impl RuntimeStateWriter {
 fn announce(before: &RuntimeState, now: &RuntimeState) {
     if before.problem != now.problem {
         match &now.problem {
-            Some(why) => tracing::error!(why, "container runtime is not usable; pods are left as they are"),
+            Some(why) => {
+                tracing::error!(why, "container runtime is not usable; pods are left as they are")
+            }
             None => tracing::info!(runtime = now.name, "container runtime is ready"),
         }
     }
     if before.network_problem != now.network_problem {
         match &now.network_problem {
-            Some(why) => tracing::warn!(why, "pod network is not ready; only host-network pods start"),
+            Some(why) => {
+                tracing::warn!(why, "pod network is not ready; only host-network pods start")
+            }
             None => tracing::info!("pod network is ready"),
         }
     }

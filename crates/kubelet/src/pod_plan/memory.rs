@@ -113,12 +113,12 @@ impl Memory {
     pub fn note_failed_start(
         &mut self,
         name: &ContainerName,
-        reason: WaitReason,
-        message: String,
+        waiting: Waiting,
         image: &str,
         pause: Duration,
         now: Mono,
     ) {
+        let Waiting { reason, message } = waiting;
         let pause = if reason == WaitReason::ErrImagePull {
             let backoff = self.pulls.entry(name.clone()).or_default();
             backoff.advance(PULL_BACKOFF, now, now);

@@ -68,7 +68,7 @@ pub fn plan_live(pod: &DesiredPod, seen: &ObservedPod, ctx: &PlanContext<'_>) ->
     match sandbox::decide(pod, seen) {
         sandbox::Verdict::Keep => containers::plan(&wanted, &mut plan),
         sandbox::Verdict::Recreate { attempt } => {
-            sandbox::plan_recreation(pod, seen, attempt, &wanted, ctx, &mut plan);
+            sandbox::plan_recreation(pod, seen, attempt, &wanted, &mut plan);
         }
     }
     containers::explain(&wanted, &mut plan);

@@ -3,7 +3,7 @@
 use kubelet_model::{Action, DesiredPod, ObservedPod, StopReason};
 
 use super::containers::{RestartPolicy, Wanted, restart_policy};
-use super::{PlanContext, PodPlan, containers, terminate};
+use super::{PodPlan, containers, terminate};
 
 /// What to do about the sandbox.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,7 +33,6 @@ pub(super) fn plan_recreation(
     seen: &ObservedPod,
     attempt: u32,
     wanted: &[Wanted],
-    ctx: &PlanContext<'_>,
     plan: &mut PodPlan,
 ) {
     plan.steps.extend(terminate::stop_everything(
@@ -42,12 +41,6 @@ pub(super) fn plan_recreation(
         StopReason::SandboxChanged,
     ));
     if !wants_sandbox(pod, seen, attempt, wanted) {
-        return;
-    }
-    if let Some(failure) = &ctx.memory.sandbox_failure
-        && failure.retry_at > ctx.now
-    {
-        plan.wake(failure.retry_at);
         return;
     }
     plan.step(vec![Action::CreateSandbox { attempt }]);

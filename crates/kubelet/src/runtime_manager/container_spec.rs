@@ -1,6 +1,6 @@
 //! The container configuration of one container of a pod.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use cri::v1;
 use k8s_openapi::api::core::v1::Container;
@@ -22,7 +22,7 @@ pub(super) fn container_config(
     let spec = pod.spec();
     let name = ContainerName::new(&container.name);
     let environment = env::environment(container);
-    let mut labels: HashMap<String, String> = PodIdentity::of(pod).labels().into();
+    let mut labels: BTreeMap<String, String> = PodIdentity::of(pod).labels().into();
     labels.insert(labels::CONTAINER_NAME.to_owned(), container.name.clone());
     v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata {
@@ -37,7 +37,10 @@ pub(super) fn container_config(
         command: env::expand_all(container.command.as_ref(), &environment),
         args: env::expand_all(container.args.as_ref(), &environment),
         working_dir: container.working_dir.clone().unwrap_or_default(),
-        envs: environment.into_iter().map(|(key, value)| v1::KeyValue { key, value }).collect(),
+        envs: environment
+            .into_iter()
+            .map(|(key, value)| v1::KeyValue { key, value: value.into_bytes() })
+            .collect(),
         labels,
         annotations: annotations(pod, container, restart_count),
         log_path: log_paths::container_log(&name, restart_count),
@@ -52,10 +55,17 @@ pub(super) fn container_config(
     }
 }
 
-fn annotations(pod: &DesiredPod, container: &Container, restart_count: u32) -> HashMap<String, String> {
+fn annotations(
+    pod: &DesiredPod,
+    container: &Container,
+    restart_count: u32,
+) -> BTreeMap<String, String> {
     let image = container.image.as_deref().unwrap_or_default();
-    let mut annotations = HashMap::from([
-        (labels::CONTAINER_HASH.to_owned(), format!("{:x}", container_hash(&container.name, image))),
+    let mut annotations = BTreeMap::from([
+        (
+            labels::CONTAINER_HASH.to_owned(),
+            format!("{:x}", container_hash(&container.name, image)),
+        ),
         (labels::RESTART_COUNT.to_owned(), restart_count.to_string()),
         (
             labels::TERMINATION_MESSAGE_PATH.to_owned(),

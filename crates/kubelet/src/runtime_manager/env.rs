@@ -17,7 +17,13 @@ pub(super) fn environment(container: &Container) -> Vec<(String, String)> {
             names.push(var.name.clone());
         }
     }
-    names.into_iter().map(|name| { let value = values[&name].clone(); (name, value) }).collect()
+    names
+        .into_iter()
+        .map(|name| {
+            let value = values[&name].clone();
+            (name, value)
+        })
+        .collect()
 }
 
 /// Expands the arguments of a container from its resolved environment.

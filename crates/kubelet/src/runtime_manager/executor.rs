@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cri::{CallError, v1};
+use cri::CallError;
 use kubelet_model::{
     Action, ContainerId, ContainerName, DesiredPod, ObservedPod, PodUid, SandboxId, WaitReason,
     Waiting,
@@ -133,9 +133,11 @@ impl Executor {
         name: &ContainerName,
         restart_count: Option<u32>,
     ) -> Result<(), ActionError> {
-        let impossible = |why| ActionError::Impossible { action: format!("StartContainer {name}"), why };
+        let impossible =
+            |why| ActionError::Impossible { action: format!("StartContainer {name}"), why };
         let pod = self.spec("StartContainer")?;
-        let (sandbox, attempt) = self.sandbox.as_ref().ok_or_else(|| impossible("there is no sandbox"))?;
+        let (sandbox, attempt) =
+            self.sandbox.as_ref().ok_or_else(|| impossible("there is no sandbox"))?;
         let mut containers = pod.spec().containers.iter();
         let container = containers
             .find(|c| c.name == name.as_str())
@@ -148,12 +150,14 @@ impl Executor {
             }
         };
         let runtime = &*self.ports.runtime;
-        let sandbox_config = sandbox_spec::sandbox_config(pod, *attempt, &self.settings.pod_logs_dir);
+        let sandbox_config =
+            sandbox_spec::sandbox_config(pod, *attempt, &self.settings.pod_logs_dir);
         let image_ref = image::ensure(runtime, container, &sandbox_config)
             .await
             .map_err(|waiting| ActionError::NotStarted { name: name.clone(), waiting })?;
 
-        let log_dir = log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity).join(name.as_str());
+        let log_dir =
+            log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity).join(name.as_str());
         let restart_count = match restart_count {
             Some(count) => count,
             None => self.restart_count_from_logs(&log_dir),
@@ -181,7 +185,12 @@ impl Executor {
         counts.max().map_or(0, |highest| highest + 1)
     }
 
-    fn make_link(&self, name: &ContainerName, id: &ContainerId, count: u32) -> Result<(), ActionError> {
+    fn make_link(
+        &self,
+        name: &ContainerName,
+        id: &ContainerId,
+        count: u32,
+    ) -> Result<(), ActionError> {
         let log = log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity)
             .join(log_paths::container_log(name, count));
         if self.ports.fs.stat(&log).is_err() {

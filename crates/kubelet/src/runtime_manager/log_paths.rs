@@ -45,7 +45,10 @@ mod tests {
 
     #[test]
     fn paths_are_upstreams() {
-        assert_eq!(pod_dir(Path::new("/var/log/pods"), &pod("web")), Path::new("/var/log/pods/ns_web_u1"));
+        assert_eq!(
+            pod_dir(Path::new("/var/log/pods"), &pod("web")),
+            Path::new("/var/log/pods/ns_web_u1")
+        );
         assert_eq!(container_log(&"app".into(), 2), "app/2.log");
         assert_eq!(link_name(&pod("web"), &"app".into(), &"abc".into()), "web_ns_app-abc.log");
     }
@@ -60,7 +63,9 @@ mod tests {
     #[test]
     fn restart_count_comes_from_plain_and_rotated_logs() {
         let counts: Vec<_> =
-            ["0.log", "12.log", "3.log.20260101-000000.gz", "x.log", "4.logs", "5"].map(restart_count_of).into();
+            ["0.log", "12.log", "3.log.20260101-000000.gz", "x.log", "4.logs", "5"]
+                .map(restart_count_of)
+                .into();
         assert_eq!(counts, [Some(0), Some(12), Some(3), None, None, None]);
     }
 }

@@ -41,7 +41,10 @@ pub fn qos_class(spec: &PodSpec) -> QosClass {
     let mut guaranteed = true;
     for container in &spec.containers {
         for resource in ["cpu", "memory"] {
-            let (request, limit) = (amount(container, Kind::Request, resource), amount(container, Kind::Limit, resource));
+            let (request, limit) = (
+                amount(container, Kind::Request, resource),
+                amount(container, Kind::Limit, resource),
+            );
             any |= request > 0 || limit > 0;
             guaranteed &= limit > 0 && (request == limit || request == 0);
         }
@@ -82,7 +85,8 @@ pub(super) fn linux_resources(
         0 => cpu_limit,
         request => request,
     };
-    let quota = if cpu_limit == 0 { 0 } else { (cpu_limit * QUOTA_PERIOD_US / 1000).max(QUOTA_MIN_US) };
+    let quota =
+        if cpu_limit == 0 { 0 } else { (cpu_limit * QUOTA_PERIOD_US / 1000).max(QUOTA_MIN_US) };
     v1::LinuxContainerResources {
         cpu_shares: (cpu_request * 1024 / 1000).clamp(SHARES_MIN, SHARES_MAX),
         cpu_quota: quota,
@@ -114,7 +118,8 @@ mod tests {
     use super::*;
 
     fn spec(resources: &str) -> PodSpec {
-        let json = format!(r#"{{"containers":[{{"name":"a","image":"i","resources":{resources}}}]}}"#);
+        let json =
+            format!(r#"{{"containers":[{{"name":"a","image":"i","resources":{resources}}}]}}"#);
         serde_json::from_str(&json).expect("test spec")
     }
 
@@ -125,13 +130,31 @@ mod tests {
             ("{}", QosClass::BestEffort, 2, 0, 0, 1000),
             (r#"{"requests":{"cpu":"500m"}}"#, QosClass::Burstable, 512, 0, 0, 999),
             (r#"{"requests":{"memory":"512Mi"}}"#, QosClass::Burstable, 2, 0, 0, 500),
-            (r#"{"limits":{"cpu":"1","memory":"64Mi"}}"#, QosClass::Guaranteed, 1024, 100_000, 64 << 20, -997),
-            (r#"{"limits":{"cpu":"1m","memory":"64Mi"},"requests":{"memory":"1Mi"}}"#, QosClass::Burstable, 2, 1000, 64 << 20, 999),
+            (
+                r#"{"limits":{"cpu":"1","memory":"64Mi"}}"#,
+                QosClass::Guaranteed,
+                1024,
+                100_000,
+                64 << 20,
+                -997,
+            ),
+            (
+                r#"{"limits":{"cpu":"1m","memory":"64Mi"},"requests":{"memory":"1Mi"}}"#,
+                QosClass::Burstable,
+                2,
+                1000,
+                64 << 20,
+                999,
+            ),
         ] {
             let spec = spec(resources);
             let got = linux_resources(&spec, &spec.containers[0], gib);
             assert_eq!(qos_class(&spec), class, "{resources}");
-            assert_eq!((got.cpu_shares, got.cpu_quota, got.memory_limit_in_bytes, got.oom_score_adj), (shares, quota, memory, oom), "{resources}");
+            assert_eq!(
+                (got.cpu_shares, got.cpu_quota, got.memory_limit_in_bytes, got.oom_score_adj),
+                (shares, quota, memory, oom),
+                "{resources}"
+            );
         }
     }
 }

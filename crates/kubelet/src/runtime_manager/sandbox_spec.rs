@@ -1,6 +1,6 @@
 //! The sandbox configuration of a pod.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use cri::v1;
@@ -19,7 +19,7 @@ pub(super) fn sandbox_config(pod: &DesiredPod, attempt: u32, logs: &Path) -> v1:
     let spec = pod.spec();
     let identity = PodIdentity::of(pod);
     let host_network = spec.host_network.unwrap_or(false);
-    let mut labels: HashMap<String, String> =
+    let mut labels: BTreeMap<String, String> =
         pod.pod().metadata.labels.clone().unwrap_or_default().into_iter().collect();
     labels.extend(identity.labels());
     v1::PodSandboxConfig {
@@ -33,7 +33,14 @@ pub(super) fn sandbox_config(pod: &DesiredPod, attempt: u32, logs: &Path) -> v1:
         log_directory: log_paths::pod_dir(logs, &identity).to_string_lossy().into_owned(),
         port_mappings: if host_network { Vec::new() } else { port_mappings(spec) },
         labels,
-        annotations: pod.pod().metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
+        annotations: pod
+            .pod()
+            .metadata
+            .annotations
+            .clone()
+            .unwrap_or_default()
+            .into_iter()
+            .collect(),
         linux: Some(v1::LinuxPodSandboxConfig {
             security_context: Some(v1::LinuxSandboxSecurityContext {
                 namespace_options: Some(namespaces(spec)),
@@ -53,7 +60,8 @@ pub(super) fn sandbox_config(pod: &DesiredPod, attempt: u32, logs: &Path) -> v1:
 pub(super) fn namespaces(spec: &PodSpec) -> v1::NamespaceOption {
     use v1::NamespaceMode::{Container, Node, Pod};
     let node_or_pod = |node: Option<bool>| if node.unwrap_or(false) { Node } else { Pod };
-    let pid = match (spec.host_pid.unwrap_or(false), spec.share_process_namespace.unwrap_or(false)) {
+    let pid = match (spec.host_pid.unwrap_or(false), spec.share_process_namespace.unwrap_or(false))
+    {
         (true, _) => Node,
         (false, true) => Pod,
         (false, false) => Container,

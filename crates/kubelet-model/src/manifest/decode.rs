@@ -1,0 +1,249 @@
+//! Bytes to Pods, with a message that names line and field.
+//!
+//! Pure. Reads nothing but its argument. Does not default and does not judge
+//! values: see `default` and `validate`. Upstream: pkg/kubelet/config/common.go.
+
+use k8s_openapi::api::core::v1::Pod;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::coerce;
+use super::document::Document;
+use super::problem::{Problem, Report, push_index, push_key, quote};
+
+/// Largest manifest accepted, as upstream.
+pub const MAX_BYTES: usize = 10 * 1024 * 1024;
+
+/// The pods of one manifest.
+#[derive(Debug, Clone)]
+pub struct Decoded {
+    /// The pods, in the order of the manifest, not yet defaulted.
+    pub pods: Vec<Pod>,
+    /// Fields that are unknown or set twice; the pods are usable without them.
+    pub warnings: Vec<Problem>,
+}
+
+/// Why bytes are not a manifest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// Larger than [`MAX_BYTES`].
+    #[error("the manifest has {size} bytes; at most {MAX_BYTES} are read")]
+    TooLarge {
+        /// Its size.
+        size: usize,
+    },
+    /// Nothing in it but white space and comments.
+    #[error("the manifest is empty; write a v1 Pod, or remove the file")]
+    Empty,
+    /// Not text.
+    #[error("line {line}: not text but binary data; write a v1 Pod as YAML or JSON in UTF-8")]
+    Binary {
+        /// Line of the first byte that is not text.
+        line: u32,
+    },
+    /// Not YAML or JSON.
+    #[error("{0}")]
+    Syntax(Problem),
+    /// Not a Pod or a list of Pods.
+    #[error("{0}")]
+    Kind(Problem),
+    /// A field has the wrong type.
+    #[error("{0}")]
+    Field(Problem),
+}
+
+impl ManifestError {
+    /// The error as a problem of the document.
+    pub fn problem(&self) -> Problem {
+        match self {
+            Self::Syntax(problem) | Self::Kind(problem) | Self::Field(problem) => problem.clone(),
+            Self::Binary { line } => {
+                let text = self.to_string();
+                let message = text.split_once(": ").map_or(text.as_str(), |(_, rest)| rest);
+                Problem { line: Some(*line), ..Problem::new("", message) }
+            }
+            Self::TooLarge { .. } | Self::Empty => Problem::new("", self.to_string()),
+        }
+    }
+}
+
+/// Decodes a v1 Pod, a v1 PodList or a v1 List of Pods, written as YAML or JSON.
+///
+/// # Errors
+/// The first thing that keeps the bytes from being Pods.
+pub fn decode(bytes: &[u8]) -> Result<Decoded, ManifestError> {
+    decode_with_positions(bytes).map(|(decoded, ..)| decoded)
+}
+
+/// As [`decode`], with each pod's path in the document and the document itself.
+pub(super) fn decode_with_positions(
+    bytes: &[u8],
+) -> Result<(Decoded, Vec<String>, Document<'_>), ManifestError> {
+    let text = text_of(bytes)?;
+    let mut report = Report::default();
+    let (document, value) = Document::parse(text, &mut report).map_err(ManifestError::Syntax)?;
+    let at = |problem: Problem| {
+        let position = document.locate(&problem.field);
+        problem.at(position)
+    };
+    let items = items_of(value).map_err(|error| match error {
+        ManifestError::Kind(problem) => ManifestError::Kind(at(problem)),
+        other => other,
+    })?;
+    let (mut pods, mut prefixes) = (Vec::new(), Vec::new());
+    for (prefix, item) in items {
+        let pod = decode_pod(&prefix, item, &mut report);
+        pods.push(pod.map_err(|problem| ManifestError::Field(at(problem)))?);
+        prefixes.push(prefix);
+    }
+    let warnings = document.locate_all(report.finish());
+    Ok((Decoded { pods, warnings }, prefixes, document))
+}
+
+fn text_of(bytes: &[u8]) -> Result<&str, ManifestError> {
+    if bytes.len() > MAX_BYTES {
+        return Err(ManifestError::TooLarge { size: bytes.len() });
+    }
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let bad = match std::str::from_utf8(bytes) {
+        Ok(text) => text.bytes().position(|b| b < b' ' && !matches!(b, b'\t' | b'\n' | b'\r')),
+        Err(error) => Some(error.valid_up_to()),
+    };
+    if let Some(offset) = bad {
+        let lines = bytes[..offset].iter().filter(|b| **b == b'\n').count();
+        return Err(ManifestError::Binary { line: u32::try_from(lines + 1).unwrap_or(u32::MAX) });
+    }
+    // Checked above.
+    let text = std::str::from_utf8(bytes).map_err(|_| ManifestError::Binary { line: 1 })?;
+    let blank = |line: &str| {
+        let line = line.trim();
+        line.is_empty() || line.starts_with('#') || line == "---" || line == "..."
+    };
+    if text.lines().all(blank) {
+        return Err(ManifestError::Empty);
+    }
+    // A separator with nothing behind it does not start another document.
+    match text.rfind("\n---") {
+        Some(end) if text[end..].lines().all(blank) => Ok(&text[..=end]),
+        _ => Ok(text),
+    }
+}
+
+/// The Pods in a document, each with the path that leads to it.
+fn items_of(value: Value) -> Result<Vec<(String, Value)>, ManifestError> {
+    let Value::Object(mut object) = value else {
+        return Err(kind_error("", "not an object; a v1 Pod starts with apiVersion and kind"));
+    };
+    let kind = type_of(&object, "")?.to_owned();
+    match kind.as_str() {
+        "Pod" => Ok(vec![(String::new(), Value::Object(object))]),
+        "PodList" | "List" => match object.remove("items").unwrap_or_default() {
+            Value::Null => Ok(Vec::new()),
+            Value::Array(items) => {
+                let item = |(index, item)| list_item(&kind, index, item);
+                items.into_iter().enumerate().map(item).collect()
+            }
+            _ => Err(kind_error("items", "must be a list of Pods")),
+        },
+        _ => {
+            let message = format!("{} is not run here; only Pod and PodList are", quote(&kind));
+            Err(kind_error("kind", message))
+        }
+    }
+}
+
+fn list_item(list: &str, index: usize, item: Value) -> Result<(String, Value), ManifestError> {
+    let mut prefix = String::from("items");
+    push_index(&mut prefix, index);
+    let Value::Object(mut object) = item else {
+        return Err(kind_error(&prefix, "must be a Pod"));
+    };
+    if list == "PodList" {
+        // Items of a typed list need not repeat their type.
+        object.entry("apiVersion").or_insert_with(|| "v1".into());
+        object.entry("kind").or_insert_with(|| "Pod".into());
+    }
+    match type_of(&object, &prefix)? {
+        "Pod" => Ok((prefix, Value::Object(object))),
+        other => {
+            let message = format!("{} is not run here; only Pod is", quote(other));
+            Err(kind_error(&format!("{prefix}.kind"), message))
+        }
+    }
+}
+
+/// The object's kind, once its apiVersion is known to be `v1`.
+fn type_of<'v>(object: &'v Map<String, Value>, prefix: &str) -> Result<&'v str, ManifestError> {
+    let text = |key: &str| {
+        let mut field = prefix.to_owned();
+        push_key(&mut field, key);
+        match object.get(key) {
+            Some(Value::String(text)) => Ok((field, text.as_str())),
+            Some(_) => Err(kind_error(&field, "must be a string")),
+            None => Err(kind_error(&field, "missing; a Pod has apiVersion: v1 and kind: Pod")),
+        }
+    };
+    let (field, version) = text("apiVersion")?;
+    if version != "v1" {
+        let message = format!("{} is not run here; only v1 is", quote(version));
+        return Err(kind_error(&field, message));
+    }
+    Ok(text("kind")?.1)
+}
+
+fn kind_error(field: &str, message: impl Into<String>) -> ManifestError {
+    ManifestError::Kind(Problem::new(field, message))
+}
+
+fn decode_pod(prefix: &str, mut value: Value, report: &mut Report) -> Result<Pod, Problem> {
+    coerce::to_upstream_types(&mut value);
+    let mut unknown = |path: serde_ignored::Path<'_>| {
+        let mut field = prefix.to_owned();
+        push_ignored(&mut field, &path);
+        report.push(Problem::new(field, "unknown field, ignored"));
+    };
+    let deserializer = serde_ignored::Deserializer::new(value, &mut unknown);
+    let mut track = serde_path_to_error::Track::new();
+    let deserializer = serde_path_to_error::Deserializer::new(deserializer, &mut track);
+    Pod::deserialize(deserializer).map_err(|error| {
+        let mut field = prefix.to_owned();
+        for segment in track.path().iter() {
+            match segment {
+                serde_path_to_error::Segment::Seq { index } => push_index(&mut field, *index),
+                serde_path_to_error::Segment::Map { key } => push_key(&mut field, key),
+                serde_path_to_error::Segment::Enum { variant } => push_key(&mut field, variant),
+                serde_path_to_error::Segment::Unknown => {}
+            }
+        }
+        Problem::new(field, type_message(&error.to_string()))
+    })
+}
+
+/// Says how to write text that YAML takes for something else.
+fn type_message(error: &str) -> String {
+    let scalar = ["boolean", "integer", "floating point", "number"].iter().any(|kind| {
+        error.strip_prefix("invalid type: ").is_some_and(|rest| rest.starts_with(kind))
+    });
+    match scalar && error.ends_with("expected a string") {
+        true => format!("{error}; put it in quotes"),
+        false => error.to_owned(),
+    }
+}
+
+fn push_ignored(field: &mut String, path: &serde_ignored::Path<'_>) {
+    use serde_ignored::Path;
+    match path {
+        Path::Root => {}
+        Path::Seq { parent, index } => {
+            push_ignored(field, parent);
+            push_index(field, *index);
+        }
+        Path::Map { parent, key } => {
+            push_ignored(field, parent);
+            push_key(field, key);
+        }
+        Path::Some { parent }
+        | Path::NewtypeStruct { parent }
+        | Path::NewtypeVariant { parent } => push_ignored(field, parent),
+    }
+}

@@ -1,0 +1,130 @@
+//! API objects that a static pod must not refer to: it has to run without an
+//! API server. Upstream: HasAPIObjectReference in pkg/api/pod/util.go.
+
+use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, Pod, PodSpec, Volume};
+
+use super::problem::{Field, Problem, Report};
+
+/// Every reference to an API object.
+pub fn static_references(pod: &Pod) -> Vec<Problem> {
+    let mut report = Report::default();
+    if let Some(spec) = &pod.spec {
+        check(spec, &Field::root().key("spec"), &mut report);
+    }
+    report.finish()
+}
+
+fn check(spec: &PodSpec, field: &Field, report: &mut Report) {
+    if spec.service_account_name.as_deref().is_some_and(|name| !name.is_empty()) {
+        refuse("serviceaccounts", &field.key("serviceAccountName"), report);
+    }
+    for (index, _) in spec.image_pull_secrets.iter().flatten().enumerate() {
+        refuse("secrets", &field.key("imagePullSecrets").index(index), report);
+    }
+    if spec.resource_claims.iter().flatten().next().is_some() {
+        refuse("resourceclaims", &field.key("resourceClaims"), report);
+    }
+    for (index, container) in spec.containers.iter().enumerate() {
+        let field = field.key("containers").index(index);
+        check_env(&container.env, &container.env_from, &field, report);
+    }
+    for (index, container) in spec.init_containers.iter().flatten().enumerate() {
+        let field = field.key("initContainers").index(index);
+        check_env(&container.env, &container.env_from, &field, report);
+    }
+    for (index, container) in spec.ephemeral_containers.iter().flatten().enumerate() {
+        let field = field.key("ephemeralContainers").index(index);
+        check_env(&container.env, &container.env_from, &field, report);
+    }
+    for (index, volume) in spec.volumes.iter().flatten().enumerate() {
+        check_volume(volume, &field.key("volumes").index(index), report);
+    }
+}
+
+fn check_env(
+    env: &Option<Vec<EnvVar>>,
+    env_from: &Option<Vec<EnvFromSource>>,
+    field: &Field,
+    report: &mut Report,
+) {
+    for (index, variable) in env.iter().flatten().enumerate() {
+        let Some(source) = &variable.value_from else {
+            continue;
+        };
+        let field = field.key("env").index(index).key("valueFrom");
+        if source.secret_key_ref.is_some() {
+            refuse("secrets", &field.key("secretKeyRef"), report);
+        }
+        if source.config_map_key_ref.is_some() {
+            refuse("configmaps", &field.key("configMapKeyRef"), report);
+        }
+    }
+    for (index, source) in env_from.iter().flatten().enumerate() {
+        let field = field.key("envFrom").index(index);
+        if source.secret_ref.is_some() {
+            refuse("secrets", &field.key("secretRef"), report);
+        }
+        if source.config_map_ref.is_some() {
+            refuse("configmaps", &field.key("configMapRef"), report);
+        }
+    }
+}
+
+fn check_volume(volume: &Volume, field: &Field, report: &mut Report) {
+    let refused = [
+        ("configMap", volume.config_map.is_some(), "configmaps (via configmap volumes)"),
+        ("secret", volume.secret.is_some(), "secrets (via secret volumes)"),
+        ("csi", volume.csi.is_some(), "csidrivers (via CSI volumes)"),
+        ("glusterfs", volume.glusterfs.is_some(), "endpoints (via glusterFS volumes)"),
+        (
+            "persistentVolumeClaim",
+            volume.persistent_volume_claim.is_some(),
+            "persistentvolumeclaims",
+        ),
+        ("ephemeral", volume.ephemeral.is_some(), "persistentvolumeclaims (via ephemeral volumes)"),
+        ("azureFile", volume.azure_file.is_some(), "secrets (via azureFile volumes)"),
+    ];
+    for (key, _, resource) in refused.into_iter().filter(|(_, set, _)| *set) {
+        refuse(resource, &field.key(key), report);
+    }
+    check_secret_refs(volume, field, report);
+    let Some(projected) = &volume.projected else {
+        return;
+    };
+    for (index, source) in projected.sources.iter().flatten().enumerate() {
+        let field = field.key("projected").key("sources").index(index);
+        let refused = [
+            (source.config_map.is_some(), "configmaps (via projected volumes)"),
+            (source.secret.is_some(), "secrets (via projected volumes)"),
+            (source.service_account_token.is_some(), "serviceaccounts (via projected volumes)"),
+            (source.cluster_trust_bundle.is_some(), "clustertrustbundles"),
+            (source.pod_certificate.is_some(), "podcertificates"),
+        ];
+        if source.downward_api.is_none() && refused.iter().all(|(set, _)| !set) {
+            report.add(&field, "the source is unknown");
+        }
+        for (_, resource) in refused.into_iter().filter(|(set, _)| *set) {
+            refuse(resource, &field, report);
+        }
+    }
+}
+
+/// Drivers that read their credentials from a Secret.
+fn check_secret_refs(volume: &Volume, field: &Field, report: &mut Report) {
+    let references = [
+        ("cephfs", volume.cephfs.as_ref().is_some_and(|v| v.secret_ref.is_some())),
+        ("cinder", volume.cinder.as_ref().is_some_and(|v| v.secret_ref.is_some())),
+        ("flexVolume", volume.flex_volume.as_ref().is_some_and(|v| v.secret_ref.is_some())),
+        ("iscsi", volume.iscsi.as_ref().is_some_and(|v| v.secret_ref.is_some())),
+        ("rbd", volume.rbd.as_ref().is_some_and(|v| v.secret_ref.is_some())),
+        ("scaleIO", volume.scale_io.is_some()),
+        ("storageos", volume.storageos.as_ref().is_some_and(|v| v.secret_ref.is_some())),
+    ];
+    for (key, _) in references.into_iter().filter(|(_, set)| *set) {
+        refuse("secrets", &field.key(key).key("secretRef"), report);
+    }
+}
+
+fn refuse(resource: &str, field: &Field, report: &mut Report) {
+    report.add(field, format!("static pods may not reference {resource}"));
+}

@@ -1,0 +1,94 @@
+//! Environment variables and where their values come from.
+
+use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource};
+
+use super::super::problem::{Field, Report, quote};
+use super::containers::View;
+use super::{given, names};
+
+/// Pod fields an environment variable may take its value from.
+const POD_FIELDS: &[&str] = &[
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+
+pub(super) fn check(container: &View<'_>, field: &Field, report: &mut Report) {
+    for (index, env) in container.env.iter().flatten().enumerate() {
+        check_variable(env, &field.key("env").index(index), report);
+    }
+    for (index, from) in container.env_from.iter().flatten().enumerate() {
+        let field = field.key("envFrom").index(index);
+        if let Some(prefix) = given(&from.prefix) {
+            report.check(&field.key("prefix"), names::env_name(prefix));
+        }
+        let config_map = from.config_map_ref.as_ref().map(|source| &source.name);
+        let secret = from.secret_ref.as_ref().map(|source| &source.name);
+        if config_map.is_some() == secret.is_some() {
+            report.add(&field, "must have exactly one of configMapRef and secretRef");
+        }
+        for (key, name) in [("configMapRef", config_map), ("secretRef", secret)] {
+            if let Some(name) = name {
+                report.check(&field.key(key).key("name"), names::dns_subdomain(name));
+            }
+        }
+    }
+}
+
+fn check_variable(env: &EnvVar, field: &Field, report: &mut Report) {
+    report.check(&field.key("name"), names::env_name(&env.name));
+    let Some(source) = &env.value_from else {
+        return;
+    };
+    let field = field.key("valueFrom");
+    if given(&env.value).is_some() {
+        report.add(&field, "cannot be set together with value");
+    }
+    check_source(source, &field, report);
+}
+
+fn check_source(source: &EnvVarSource, field: &Field, report: &mut Report) {
+    let sources = [
+        source.config_map_key_ref.is_some(),
+        source.field_ref.is_some(),
+        source.file_key_ref.is_some(),
+        source.resource_field_ref.is_some(),
+        source.secret_key_ref.is_some(),
+    ];
+    if sources.into_iter().filter(|set| *set).count() != 1 {
+        report.add(field, "must have exactly one source");
+    }
+    if let Some(selector) = &source.field_ref {
+        let path = selector.field_path.as_str();
+        let subscript = ["metadata.labels['", "metadata.annotations['"]
+            .iter()
+            .any(|prefix| path.starts_with(prefix) && path.ends_with("']"));
+        if !subscript && !POD_FIELDS.contains(&path) {
+            let message = format!("{} cannot be an environment variable", quote(path));
+            report.add(&field.key("fieldRef").key("fieldPath"), message);
+        }
+    }
+    let keys = [
+        ("configMapKeyRef", source.config_map_key_ref.as_ref().map(|r| (&r.name, &r.key))),
+        ("secretKeyRef", source.secret_key_ref.as_ref().map(|r| (&r.name, &r.key))),
+    ];
+    for (name, reference) in keys {
+        let Some((object, key)) = reference else {
+            continue;
+        };
+        let field = field.key(name);
+        report.check(&field.key("name"), names::dns_subdomain(object));
+        if key.is_empty() {
+            report.add(&field.key("key"), "missing");
+        }
+    }
+    if source.resource_field_ref.as_ref().is_some_and(|reference| reference.resource.is_empty()) {
+        report.add(&field.key("resourceFieldRef").key("resource"), "missing");
+    }
+}

@@ -1,0 +1,120 @@
+//! Counts and times every call to the runtime.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use cri::{CallError, EventStream, Runtime, v1};
+use tokio::time::Instant;
+
+use crate::metrics::{Metrics, Operation};
+
+/// A runtime whose calls show up in the metrics.
+pub struct Metered {
+    inner: Arc<dyn Runtime>,
+    metrics: Arc<Metrics>,
+}
+
+impl Metered {
+    /// Wraps a runtime.
+    pub fn new(inner: Arc<dyn Runtime>, metrics: Arc<Metrics>) -> Self {
+        Self { inner, metrics }
+    }
+
+    async fn count<T>(
+        &self,
+        operation_type: &'static str,
+        call: impl Future<Output = Result<T, CallError>> + Send,
+    ) -> Result<T, CallError> {
+        let label = Operation { operation_type };
+        self.metrics.operations.get_or_create(&label).inc();
+        let began = Instant::now();
+        let answer = call.await;
+        let took = began.elapsed().as_secs_f64();
+        self.metrics.operation_seconds.get_or_create(&label).observe(took);
+        if answer.is_err() {
+            self.metrics.operation_errors.get_or_create(&label).inc();
+        }
+        answer
+    }
+}
+
+#[async_trait]
+impl Runtime for Metered {
+    async fn version(&self) -> Result<v1::VersionResponse, CallError> {
+        self.count("version", self.inner.version()).await
+    }
+    async fn status(&self) -> Result<v1::StatusResponse, CallError> {
+        self.count("status", self.inner.status()).await
+    }
+    async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, CallError> {
+        self.count("runtime_config", self.inner.runtime_config()).await
+    }
+    async fn run_pod_sandbox(
+        &self,
+        config: v1::PodSandboxConfig,
+        handler: &str,
+    ) -> Result<String, CallError> {
+        self.count("run_podsandbox", self.inner.run_pod_sandbox(config, handler)).await
+    }
+    async fn stop_pod_sandbox(&self, id: &str) -> Result<(), CallError> {
+        self.count("stop_podsandbox", self.inner.stop_pod_sandbox(id)).await
+    }
+    async fn remove_pod_sandbox(&self, id: &str) -> Result<(), CallError> {
+        self.count("remove_podsandbox", self.inner.remove_pod_sandbox(id)).await
+    }
+    async fn pod_sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus, CallError> {
+        self.count("podsandbox_status", self.inner.pod_sandbox_status(id)).await
+    }
+    async fn list_pod_sandbox(
+        &self,
+        filter: Option<v1::PodSandboxFilter>,
+    ) -> Result<Vec<v1::PodSandbox>, CallError> {
+        self.count("list_podsandbox", self.inner.list_pod_sandbox(filter)).await
+    }
+    async fn create_container(
+        &self,
+        sandbox_id: &str,
+        config: v1::ContainerConfig,
+        sandbox_config: v1::PodSandboxConfig,
+    ) -> Result<String, CallError> {
+        self.count(
+            "create_container",
+            self.inner.create_container(sandbox_id, config, sandbox_config),
+        )
+        .await
+    }
+    async fn start_container(&self, id: &str) -> Result<(), CallError> {
+        self.count("start_container", self.inner.start_container(id)).await
+    }
+    async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CallError> {
+        self.count("stop_container", self.inner.stop_container(id, grace)).await
+    }
+    async fn remove_container(&self, id: &str) -> Result<(), CallError> {
+        self.count("remove_container", self.inner.remove_container(id)).await
+    }
+    async fn list_containers(
+        &self,
+        filter: Option<v1::ContainerFilter>,
+    ) -> Result<Vec<v1::Container>, CallError> {
+        self.count("list_containers", self.inner.list_containers(filter)).await
+    }
+    async fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, CallError> {
+        self.count("container_status", self.inner.container_status(id)).await
+    }
+    async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, CallError> {
+        self.count("image_status", self.inner.image_status(image)).await
+    }
+    async fn pull_image(
+        &self,
+        image: v1::ImageSpec,
+        auth: Option<v1::AuthConfig>,
+        sandbox_config: Option<v1::PodSandboxConfig>,
+    ) -> Result<String, CallError> {
+        self.count("pull_image", self.inner.pull_image(image, auth, sandbox_config)).await
+    }
+    async fn events(&self) -> Result<EventStream, CallError> {
+        self.count("get_container_events", self.inner.events()).await
+    }
+}

@@ -1,0 +1,134 @@
+//! The agent's own metrics, under upstream's names.
+//!
+//! Upstream: pkg/kubelet/metrics.
+
+use std::sync::Mutex;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// Label of the runtime operation metrics.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Operation {
+    /// E.g. `run_podsandbox`.
+    pub operation_type: &'static str,
+}
+
+/// Every metric; incremented where the thing happens.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    /// Sandboxes that are ready.
+    pub running_pods: Gauge,
+    /// Containers that run.
+    pub running_containers: Gauge,
+    /// Pods the sources want.
+    pub desired_pods: Gauge,
+    /// Pod workers alive.
+    pub working_pods: Gauge,
+    /// Pod workers that panicked and were started again.
+    pub worker_panics: Counter,
+    /// Full listings begun.
+    pub relists: Counter,
+    /// Duration of full listings.
+    pub relist_seconds: Histogram,
+    /// Runtime events received.
+    pub events: Counter,
+    /// Calls to the runtime.
+    pub operations: Family<Operation, Counter>,
+    /// Calls that failed.
+    pub operation_errors: Family<Operation, Counter>,
+    /// Duration of calls.
+    pub operation_seconds: Family<Operation, Histogram>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All metrics at zero.
+    pub fn new() -> Self {
+        let metrics = Self {
+            registry: Mutex::default(),
+            running_pods: Gauge::default(),
+            running_containers: Gauge::default(),
+            desired_pods: Gauge::default(),
+            working_pods: Gauge::default(),
+            worker_panics: Counter::default(),
+            relists: Counter::default(),
+            relist_seconds: seconds(),
+            events: Counter::default(),
+            operations: Family::default(),
+            operation_errors: Family::default(),
+            operation_seconds: Family::new_with_constructor(seconds),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&self) {
+        let mut registry = self.lock();
+        let r = &mut *registry;
+        r.register("kubelet_running_pods", "Pods with a ready sandbox", self.running_pods.clone());
+        r.register(
+            "kubelet_running_containers",
+            "Running containers",
+            self.running_containers.clone(),
+        );
+        r.register(
+            "kubelet_desired_pods",
+            "Pods that the sources ask for",
+            self.desired_pods.clone(),
+        );
+        r.register("kubelet_working_pods", "Pods with a worker", self.working_pods.clone());
+        r.register(
+            "klet_pod_worker_panics",
+            "Pod workers restarted after a panic",
+            self.worker_panics.clone(),
+        );
+        r.register("klet_pleg_relists", "Full listings of the runtime", self.relists.clone());
+        r.register_with_unit(
+            "kubelet_pleg_relist_duration",
+            "Duration of full listings",
+            Unit::Seconds,
+            self.relist_seconds.clone(),
+        );
+        r.register("klet_pleg_events", "Runtime events received", self.events.clone());
+        r.register("kubelet_runtime_operations", "Calls to the runtime", self.operations.clone());
+        r.register(
+            "kubelet_runtime_operations_errors",
+            "Calls to the runtime that failed",
+            self.operation_errors.clone(),
+        );
+        r.register_with_unit(
+            "kubelet_runtime_operations_duration",
+            "Duration of calls to the runtime",
+            Unit::Seconds,
+            self.operation_seconds.clone(),
+        );
+    }
+
+    /// The text that `/metrics` answers.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = encode(&mut text, &self.lock());
+        text
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Registry> {
+        self.registry.lock().expect("metrics lock: no code panics while holding it")
+    }
+}
+
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.005, 2.5, 14))
+}

@@ -1,0 +1,157 @@
+//! Starts and ends workers as the plan says, and supervises them.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use kubelet_model::{DesiredPod, FullName, Grace, PodSet, PodUid};
+use tokio::sync::{mpsc, watch};
+
+use super::Shared;
+use super::lifecycle::{self, Command, WorkerFacts};
+use super::worker::{Intent, Order, Worker};
+use crate::pleg::Existing;
+use crate::pod_plan::Termination;
+use crate::pod_sources::PodSetReader;
+
+/// Finished workers that may wait to be noticed.
+const REPORTS_MAX: usize = 256;
+/// What a pod gets that only the runtime knows.
+const ORPHAN_GRACE: Grace = Grace::FLOOR;
+/// Pause before a worker that panicked starts again.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+
+pub(super) struct Dispatcher {
+    shared: Shared,
+    desired: PodSetReader,
+    workers: BTreeMap<PodUid, Record>,
+    finished: (mpsc::Sender<PodUid>, mpsc::Receiver<PodUid>),
+}
+
+struct Record {
+    facts: WorkerFacts,
+    orders: watch::Sender<Order>,
+}
+
+impl Dispatcher {
+    pub(super) fn new(shared: Shared, desired: PodSetReader) -> Self {
+        Self { shared, desired, workers: BTreeMap::new(), finished: mpsc::channel(REPORTS_MAX) }
+    }
+
+    pub(super) async fn run(mut self) {
+        let mut known = self.shared.observations.known_changes();
+        loop {
+            self.reconcile();
+            tokio::select! { biased;
+                Some(uid) = self.finished.1.recv() => self.note_finished(&uid),
+                () = self.desired.changed() => {}
+                changed = known.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    fn note_finished(&mut self, uid: &PodUid) {
+        if let Some(record) = self.workers.get_mut(uid) {
+            record.facts.finished = true;
+        }
+    }
+
+    /// Plans until nothing is left to do: forgetting a worker may free a name.
+    fn reconcile(&mut self) {
+        let desired = self.desired.current();
+        let listed = self.shared.observations.listed().is_some();
+        let existing = listed.then(|| self.shared.observations.existing());
+        loop {
+            let facts =
+                self.workers.iter().map(|(uid, r)| (uid.clone(), r.facts.clone())).collect();
+            let commands = lifecycle::plan(&desired, &facts, existing.as_deref());
+            if commands.is_empty() {
+                break;
+            }
+            for command in commands {
+                self.perform(command, &desired, existing.as_deref().unwrap_or_default());
+            }
+        }
+        self.shared.metrics.desired_pods.set(desired.pods.len() as i64);
+        self.shared.metrics.working_pods.set(self.workers.len() as i64);
+    }
+
+    fn perform(&mut self, command: Command, desired: &PodSet, existing: &[Existing]) {
+        match command {
+            Command::Start(uid) => {
+                if let Some(pod) = desired.pods.get(&uid) {
+                    self.start(uid, pod.full_name().clone(), Some(pod.clone()), Intent::Run);
+                }
+            }
+            Command::Update(uid) => {
+                if let (Some(pod), Some(record)) =
+                    (desired.pods.get(&uid), self.workers.get_mut(&uid))
+                {
+                    record.facts.pod = Some(pod.clone());
+                    record.orders.send_modify(|order| order.pod = Some(pod.clone()));
+                }
+            }
+            Command::End(uid) => self.end(&uid),
+            Command::EndOrphan(uid) => {
+                if let Some(pod) = existing.iter().find(|pod| pod.uid == uid) {
+                    tracing::info!(pod = %pod.full_name, %uid, "removing a pod that only the runtime knows");
+                    let intent = self.ending(ORPHAN_GRACE);
+                    self.start(uid, pod.full_name.clone(), None, intent);
+                }
+            }
+            Command::Forget(uid) => {
+                self.workers.remove(&uid);
+                self.shared.statuses.remove(&uid);
+            }
+        }
+    }
+
+    fn end(&mut self, uid: &PodUid) {
+        let Some(record) = self.workers.get_mut(uid) else { return };
+        let spec = record.facts.pod.as_ref().map(DesiredPod::spec);
+        let grace = spec.and_then(|spec| spec.termination_grace_period_seconds);
+        let grace = grace.map_or(ORPHAN_GRACE, |seconds| Grace::from_secs(seconds.max(1)));
+        tracing::info!(pod = %record.facts.full_name, %uid, grace = ?grace.duration(), "ending pod");
+        record.facts.ending = true;
+        let intent = Intent::End(Termination { since: self.shared.ports.clock.mono(), grace });
+        record.orders.send_modify(|order| order.intent = intent);
+    }
+
+    fn ending(&self, grace: Grace) -> Intent {
+        Intent::End(Termination { since: self.shared.ports.clock.mono(), grace })
+    }
+
+    fn start(&mut self, uid: PodUid, full_name: FullName, pod: Option<DesiredPod>, intent: Intent) {
+        let ending = matches!(intent, Intent::End(_));
+        let (orders, receiver) = watch::channel(Order { pod: pod.clone(), intent });
+        let facts = WorkerFacts { full_name, pod, ending, finished: false };
+        self.workers.insert(uid.clone(), Record { facts, orders });
+        let (shared, finished) = (self.shared.clone(), self.finished.0.clone());
+        self.shared.ports.tasks.spawn(supervise(shared, uid, receiver, finished));
+    }
+}
+
+/// Runs a worker to its end, starting it again after a panic.
+async fn supervise(
+    shared: Shared,
+    uid: PodUid,
+    orders: watch::Receiver<Order>,
+    finished: mpsc::Sender<PodUid>,
+) {
+    let metrics = Arc::clone(&shared.metrics);
+    loop {
+        let worker = Worker::new(shared.clone(), uid.clone(), orders.clone());
+        match AssertUnwindSafe(worker.run()).catch_unwind().await {
+            Ok(()) => break,
+            Err(_) => {
+                metrics.worker_panics.inc();
+                tracing::error!(pod = %uid, "pod worker panicked; starting it again");
+                tokio::time::sleep(RESTART_PAUSE).await;
+            }
+        }
+    }
+    // A closed channel means the agent is shutting down.
+    let _ = finished.send(uid).await;
+}

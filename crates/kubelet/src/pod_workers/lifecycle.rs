@@ -1,0 +1,98 @@
+//! Which workers to start, update, end and forget. Pure.
+//!
+//! Level-triggered: the same facts give the same commands, and facts that are
+//! settled give none. Termination only moves forward: a pod that comes back
+//! while it ends is started anew once its end is finished.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kubelet_model::{DesiredPod, FullName, PodSet, PodUid};
+
+use crate::pleg::Existing;
+
+/// What the dispatcher knows of a worker.
+#[derive(Debug, Clone)]
+pub(super) struct WorkerFacts {
+    /// Its pod's full name.
+    pub full_name: FullName,
+    /// The pod it works for; `None` if only the runtime knows it.
+    pub pod: Option<DesiredPod>,
+    /// It was told to end the pod.
+    pub ending: bool,
+    /// Nothing of the pod is left.
+    pub finished: bool,
+}
+
+/// What the dispatcher should do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Command {
+    /// Start a worker for a desired pod.
+    Start(PodUid),
+    /// Give a worker its pod's new version.
+    Update(PodUid),
+    /// Tell a worker to stop and remove its pod.
+    End(PodUid),
+    /// Start a worker that removes a pod which only the runtime knows.
+    EndOrphan(PodUid),
+    /// Drop a worker that has finished.
+    Forget(PodUid),
+}
+
+/// Decides. `existing` is `None` until the runtime has been listed once.
+pub(super) fn plan(
+    desired: &PodSet,
+    workers: &BTreeMap<PodUid, WorkerFacts>,
+    existing: Option<&[Existing]>,
+) -> Vec<Command> {
+    let mut commands = Vec::new();
+    for (uid, worker) in workers {
+        commands.extend(plan_worker(uid, worker, desired.pods.get(uid)));
+    }
+    let Some(existing) = existing else { return commands };
+    plan_starts(desired, workers, existing, &mut commands);
+    if desired.sources_ready {
+        let orphans = existing
+            .iter()
+            .filter(|pod| !workers.contains_key(&pod.uid) && !desired.pods.contains_key(&pod.uid));
+        commands.extend(orphans.map(|pod| Command::EndOrphan(pod.uid.clone())));
+    }
+    commands
+}
+
+fn plan_worker(uid: &PodUid, worker: &WorkerFacts, wanted: Option<&DesiredPod>) -> Option<Command> {
+    if worker.finished {
+        return Some(Command::Forget(uid.clone()));
+    }
+    if worker.ending {
+        return None;
+    }
+    match (wanted, &worker.pod) {
+        (None, _) => Some(Command::End(uid.clone())),
+        (Some(new), Some(old)) if Arc::ptr_eq(new.pod(), old.pod()) => None,
+        (Some(_), _) => Some(Command::Update(uid.clone())),
+    }
+}
+
+/// At most one pod of a full name may run; who runs already goes first.
+fn plan_starts(
+    desired: &PodSet,
+    workers: &BTreeMap<PodUid, WorkerFacts>,
+    existing: &[Existing],
+    commands: &mut Vec<Command>,
+) {
+    let running: BTreeMap<&PodUid, &FullName> =
+        existing.iter().filter(|pod| pod.may_run).map(|pod| (&pod.uid, &pod.full_name)).collect();
+    let mut taken: BTreeSet<&FullName> = workers.values().map(|w| &w.full_name).collect();
+    let mut candidates: Vec<&DesiredPod> =
+        desired.pods.values().filter(|pod| !workers.contains_key(pod.uid())).collect();
+    candidates.sort_by_key(|pod| (!running.contains_key(pod.uid()), pod.source(), pod.uid()));
+    for pod in candidates {
+        let other_runs = running
+            .iter()
+            .any(|(uid, full_name)| *uid != pod.uid() && *full_name == pod.full_name());
+        if !other_runs && taken.insert(pod.full_name()) {
+            commands.push(Command::Start(pod.uid().clone()));
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Pod workers: one supervised task per pod, and the task that starts and ends
+//! them.
+//!
+//! Owns the set of workers. Reads desired pods and observations. Workers write
+//! statuses and, through the runtime manager, the runtime. A slow, broken or
+//! panicking pod never delays another. Upstream: pkg/kubelet/pod_workers.go,
+//! HandlePodCleanups in kubelet_pods.go.
+
+mod dispatcher;
+mod lifecycle;
+mod perform;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::sync::Arc;
+
+use crate::metrics::Metrics;
+use crate::pleg::{Observations, RuntimeStateReader};
+use crate::pod_sources::PodSetReader;
+use crate::ports::Ports;
+use crate::settings::Settings;
+use crate::status_manager::Statuses;
+
+/// What every worker shares.
+#[derive(Clone)]
+pub struct Shared {
+    /// Everything outside.
+    pub ports: Ports,
+    /// What the agent was told.
+    pub settings: Arc<Settings>,
+    /// What the runtime holds.
+    pub observations: Observations,
+    /// Whether the runtime is usable.
+    pub runtime: RuntimeStateReader,
+    /// What is reported.
+    pub statuses: Statuses,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Starts the dispatcher, which starts workers.
+pub fn start(shared: Shared, desired: PodSetReader) {
+    let tasks = shared.ports.tasks.clone();
+    tasks.spawn(dispatcher::Dispatcher::new(shared, desired).run());
+}

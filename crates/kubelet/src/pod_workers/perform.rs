@@ -1,0 +1,165 @@
+//! The worker's hands: waiting, acting, learning from failure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_model::{Action, Mono, ObservedPod, Steps};
+use tokio::time::sleep;
+
+use super::worker::{Intent, Order, Worker};
+use crate::pod_plan::RETRY_AFTER_ERROR;
+use crate::runtime_manager::{ActionError, Executor, PodIdentity};
+
+/// Pause after an error of the runtime as a whole: it is back soon or its
+/// recovery wakes everybody.
+const RETRY_UNREACHABLE: Duration = Duration::from_secs(1);
+
+impl Worker {
+    /// Asks for a fresh look and waits for it, or for a new order.
+    pub(super) async fn await_observation(&mut self) {
+        self.seen.request().await;
+        tokio::select! { biased;
+            () = self.seen.changed() => {}
+            changed = self.orders.changed() => Self::unless_shut_down(changed.is_err()).await,
+        }
+    }
+
+    /// Waits until something may have changed, or `wake_at`, or the periodic look.
+    pub(super) async fn idle(&mut self, wake_at: Option<Mono>) {
+        let resync = self.shared.ports.jitter.spread(self.shared.settings.sync_frequency);
+        let wait = wake_at.map_or(resync, |at| at.since(self.now()).min(resync));
+        let mut runtime = self.shared.runtime.clone();
+        tokio::select! { biased;
+            changed = self.orders.changed() => Self::unless_shut_down(changed.is_err()).await,
+            () = self.seen.changed() => {}
+            () = runtime.changed() => {}
+            () = sleep(wait) => {}
+        }
+    }
+
+    /// Performs the steps until one fails or a more urgent order comes.
+    pub(super) async fn act(&mut self, order: &Order, seen: &ObservedPod, steps: Steps) {
+        let hold = self.seen.hold();
+        let identity = match &order.pod {
+            Some(pod) => PodIdentity::of(pod),
+            None => PodIdentity {
+                uid: self.uid.clone(),
+                name: seen.name.clone(),
+                namespace: seen.namespace.clone(),
+            },
+        };
+        let shared = &self.shared;
+        let mut executor = Executor::new(
+            shared.ports.clone(),
+            Arc::clone(&shared.settings),
+            identity,
+            order.pod.clone(),
+            seen,
+        );
+        let mut orders = self.orders.clone();
+        for step in steps {
+            for action in &step {
+                if let Action::StartContainer { name, .. } = action {
+                    self.memory.note_start(seen, name, self.backoff(), self.now());
+                }
+            }
+            let failures = tokio::select! { biased;
+                () = more_urgent(&mut orders, order.intent) => break,
+                failures = perform_step(&mut executor, &step) => failures,
+            };
+            let go_on = self.learn(order, &step, failures);
+            if !go_on {
+                break;
+            }
+        }
+        self.fence = self.now();
+        hold.settle().await;
+    }
+
+    /// Notes what came of a step; false if the rest of the plan makes no sense now.
+    fn learn(&mut self, order: &Order, step: &[Action], failures: Vec<ActionError>) -> bool {
+        let now = self.now();
+        if failures.is_empty() {
+            for action in step {
+                match action {
+                    Action::StartContainer { name, .. } => self.memory.note_started(name),
+                    Action::RemovePodFiles => self.files_removed = true,
+                    _ => {}
+                }
+            }
+            self.memory.note_step_done();
+            self.told = None;
+            return true;
+        }
+        let mut go_on = true;
+        for failure in failures {
+            self.tell(order, &failure);
+            let jitter = &self.shared.ports.jitter;
+            match failure {
+                ActionError::NotStarted { name, waiting } => {
+                    let image = order.pod.as_ref().and_then(|pod| {
+                        let mut containers = pod.spec().containers.iter();
+                        containers.find(|c| c.name == name.as_str())?.image.clone()
+                    });
+                    let pause = jitter.spread(RETRY_AFTER_ERROR);
+                    let image = image.unwrap_or_default();
+                    self.memory.note_failed_start(&name, waiting, &image, pause, now);
+                }
+                other => {
+                    let unreachable = matches!(&other, ActionError::Call(e) if e.is_unreachable());
+                    let pause = if unreachable { RETRY_UNREACHABLE } else { RETRY_AFTER_ERROR };
+                    self.memory.note_failed_step(other.to_string(), jitter.spread(pause), now);
+                    go_on = false;
+                }
+            }
+        }
+        go_on
+    }
+
+    /// Says what failed, once per change.
+    fn tell(&mut self, order: &Order, failure: &ActionError) {
+        let text = failure.to_string();
+        if self.told.as_ref() == Some(&text) {
+            return;
+        }
+        let pod = order.pod.as_ref().map(|pod| pod.full_name().to_string()).unwrap_or_default();
+        tracing::warn!(pod, uid = %self.uid, error = text, "action failed; it will be tried again");
+        self.told = Some(text);
+    }
+
+    /// Waits for the end of the agent if its senders are gone.
+    async fn unless_shut_down(gone: bool) {
+        if gone {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Actions of a step run side by side; all are waited for.
+async fn perform_step(executor: &mut Executor, step: &[Action]) -> Vec<ActionError> {
+    if let [action] = step {
+        return executor.perform(action).await.err().into_iter().collect();
+    }
+    let all = step.iter().map(|action| {
+        let mut executor = executor.clone();
+        async move { executor.perform(action).await }
+    });
+    futures_util::future::join_all(all).await.into_iter().filter_map(Result::err).collect()
+}
+
+/// Returns once the order asks for the end of a pod, or for a sooner one, than `now`.
+async fn more_urgent(orders: &mut tokio::sync::watch::Receiver<Order>, now: Intent) {
+    loop {
+        let urgent = match (now, orders.borrow_and_update().intent) {
+            (Intent::Run, Intent::End(_)) => true,
+            (Intent::End(old), Intent::End(new)) => new.grace < old.grace,
+            _ => false,
+        };
+        if urgent {
+            return;
+        }
+        if orders.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! One pod's worker: look, plan, report, act, look again.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::PodStatus;
+use kubelet_model::{
+    Action, BackoffPolicy, ContainerName, DesiredPod, Grace, Mono, ObservedPod, PodUid, Steps,
+    Waiting,
+};
+use tokio::sync::watch;
+
+use super::Shared;
+use crate::pleg::PodWatch;
+use crate::pod_plan::{self, Memory, PlanContext, Termination};
+use crate::status_manager::{Facts, Stage, generate, is_terminal};
+
+/// What a worker is told.
+#[derive(Debug, Clone)]
+pub(super) struct Order {
+    /// The pod; `None` if only the runtime knows it.
+    pub pod: Option<DesiredPod>,
+    /// What to do with it.
+    pub intent: Intent,
+}
+
+/// What to do with a pod. Only ever moves from running to ending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Intent {
+    /// Run it.
+    Run,
+    /// Stop and remove it.
+    End(Termination),
+}
+
+pub(super) struct Worker {
+    pub(super) shared: Shared,
+    pub(super) uid: PodUid,
+    pub(super) orders: watch::Receiver<Order>,
+    pub(super) seen: PodWatch,
+    pub(super) memory: Memory,
+    /// Observations that began before this say nothing about what was done since.
+    pub(super) fence: Mono,
+    pub(super) files_removed: bool,
+    /// The pod ended by itself then; whatever is left of it is stopped.
+    ended_itself: Option<Termination>,
+    recoveries: u64,
+    was_ending: bool,
+    /// The last failure logged, so that it is said once.
+    pub(super) told: Option<String>,
+}
+
+/// What one look at the facts leads to.
+struct Decision {
+    steps: Steps,
+    waiting: BTreeMap<ContainerName, Waiting>,
+    wake_at: Option<Mono>,
+    stage: Stage,
+    finished: bool,
+}
+
+impl Worker {
+    pub(super) fn new(shared: Shared, uid: PodUid, orders: watch::Receiver<Order>) -> Self {
+        let seen = shared.observations.follow(&uid);
+        let recoveries = shared.runtime.with(|state| state.recoveries);
+        Self {
+            shared,
+            uid,
+            orders,
+            seen,
+            memory: Memory::default(),
+            fence: Mono::default(),
+            files_removed: false,
+            ended_itself: None,
+            recoveries,
+            was_ending: false,
+            told: None,
+        }
+    }
+
+    /// Works until nothing of the pod is left and nobody wants it.
+    pub(super) async fn run(mut self) {
+        loop {
+            let order = self.orders.borrow_and_update().clone();
+            let seen = self.seen.current();
+            if self.seen.began().is_none_or(|began| began < self.fence) {
+                self.await_observation().await;
+                continue;
+            }
+            self.note_turns(&order);
+            self.memory.note_observation(&seen, self.now());
+            let decision = self.decide(&order, &seen);
+            self.report(&order, &seen, &decision);
+            if decision.finished {
+                return;
+            }
+            match self.blocked_until(&order, &decision) {
+                Some(wake_at) => self.idle(wake_at).await,
+                None if decision.steps.is_empty() => self.idle(decision.wake_at).await,
+                None => self.act(&order, &seen, decision.steps).await,
+            }
+        }
+    }
+
+    pub(super) fn now(&self) -> Mono {
+        self.shared.ports.clock.mono()
+    }
+
+    /// Failures of the past say nothing once the runtime has recovered or the goal has changed.
+    fn note_turns(&mut self, order: &Order) {
+        let recoveries = self.shared.runtime.with(|state| state.recoveries);
+        let ending = matches!(order.intent, Intent::End(_));
+        if recoveries != self.recoveries || ending != self.was_ending {
+            self.memory.retry_at_once(self.now());
+        }
+        (self.recoveries, self.was_ending) = (recoveries, ending);
+    }
+
+    /// `Some` if the plan must wait: for the runtime, its network, or a retry time.
+    fn blocked_until(&self, order: &Order, decision: &Decision) -> Option<Option<Mono>> {
+        let host_network =
+            order.pod.as_ref().is_some_and(|pod| pod.spec().host_network == Some(true));
+        let mut actions = decision.steps.iter().flatten();
+        let needs_network =
+            !host_network && actions.any(|a| matches!(a, Action::CreateSandbox { .. }));
+        let unusable = self.shared.runtime.with(|state| {
+            state.problem.is_some() || (needs_network && state.network_problem.is_some())
+        });
+        if unusable && !decision.steps.is_empty() {
+            return Some(None);
+        }
+        let failure = self.memory.sandbox_failure.as_ref()?;
+        (failure.retry_at > self.now()).then_some(Some(failure.retry_at))
+    }
+
+    fn decide(&mut self, order: &Order, seen: &ObservedPod) -> Decision {
+        match (order.intent, &order.pod) {
+            (Intent::Run, Some(pod)) => self.decide_live(pod, seen),
+            (Intent::End(termination), _) => self.decide_end(seen, termination),
+            // Orders to run always carry a pod; without one there is nothing to keep.
+            (Intent::Run, None) => {
+                self.decide_end(seen, Termination { since: self.now(), grace: Grace::FLOOR })
+            }
+        }
+    }
+
+    fn decide_live(&mut self, pod: &DesiredPod, seen: &ObservedPod) -> Decision {
+        let now = self.now();
+        let grace = Grace::from_secs(pod.spec().termination_grace_period_seconds.unwrap_or(30));
+        if self.ended_itself.is_none() {
+            let plan = pod_plan::plan_live(pod, seen, &self.context());
+            let live = Decision {
+                steps: plan.steps,
+                waiting: plan.waiting,
+                wake_at: plan.wake_at,
+                stage: Stage::Live,
+                finished: false,
+            };
+            if !is_terminal(&self.status(pod, seen, &live)) {
+                return live;
+            }
+        }
+        let termination = *self.ended_itself.get_or_insert(Termination { since: now, grace });
+        Decision {
+            steps: pod_plan::plan_termination(seen, termination, now),
+            waiting: BTreeMap::new(),
+            wake_at: None,
+            stage: if seen.may_run() { Stage::Terminating } else { Stage::Terminated },
+            finished: false,
+        }
+    }
+
+    fn decide_end(&self, seen: &ObservedPod, termination: Termination) -> Decision {
+        let (steps, stage) = if seen.may_run() {
+            (pod_plan::plan_termination(seen, termination, self.now()), Stage::Terminating)
+        } else {
+            (pod_plan::plan_cleanup(seen, self.files_removed), Stage::Terminated)
+        };
+        let finished = steps.is_empty();
+        Decision { steps, waiting: BTreeMap::new(), wake_at: None, stage, finished }
+    }
+
+    fn context(&self) -> PlanContext<'_> {
+        PlanContext {
+            now: self.now(),
+            wall: self.shared.ports.clock.wall(),
+            memory: &self.memory,
+            backoff: self.backoff(),
+            max_dead: self.shared.settings.max_dead_per_container,
+        }
+    }
+
+    pub(super) fn backoff(&self) -> BackoffPolicy {
+        BackoffPolicy::up_to(self.shared.settings.max_restart_period)
+    }
+
+    fn report(&self, order: &Order, seen: &ObservedPod, decision: &Decision) {
+        if let Some(pod) = &order.pod {
+            let status = self.status(pod, seen, decision);
+            if self.shared.statuses.get(&self.uid).as_deref() != Some(&status) {
+                self.shared.statuses.set(pod, status);
+            }
+        }
+    }
+
+    fn status(&self, pod: &DesiredPod, seen: &ObservedPod, decision: &Decision) -> PodStatus {
+        let runtime = self.shared.runtime.current();
+        let failure = self.memory.sandbox_failure.as_ref().map(|failure| failure.message.as_str());
+        let pod_problem =
+            runtime.problem.as_deref().or(failure).or(runtime.network_problem.as_deref());
+        generate(&Facts {
+            pod,
+            seen,
+            waiting: &decision.waiting,
+            pod_problem,
+            before: self.shared.statuses.get(&self.uid).as_deref(),
+            stage: decision.stage,
+            runtime_name: &runtime.name,
+            node_ips: &self.shared.settings.node_ips,
+            wall: self.shared.ports.clock.wall(),
+        })
+    }
+}

@@ -1,0 +1,11 @@
+//! HTTP endpoints: health on one port, a read-only view on another.
+//!
+//! Owns the listeners. Reads statuses, metrics and the runtime's state. Never
+//! changes anything. Requests are bounded in number, size and time.
+//! Upstream: pkg/kubelet/server, cmd/kubelet/app/server.go.
+
+mod listen;
+mod routes;
+
+pub use listen::{ListenError, serve};
+pub use routes::{View, health_router, read_only_router};

@@ -1,0 +1,62 @@
+//! What each path answers.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use k8s_openapi::List;
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::metrics::Metrics;
+use crate::status_manager::{PodView, Statuses};
+
+/// What the endpoints look at.
+#[derive(Clone)]
+pub struct View {
+    /// Pods and their statuses.
+    pub statuses: Statuses,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+}
+
+/// `/healthz`: the agent's loop turns. Whether the runtime answers is told per
+/// pod and in the log, not here: restarting the agent would not mend it.
+pub fn health_router() -> Router {
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/healthz/ping", get(healthz))
+        .route("/healthz/syncloop", get(healthz))
+}
+
+/// The read-only port: `/healthz`, `/pods`, `/metrics`.
+pub fn read_only_router(view: View) -> Router {
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/pods", get(pods))
+        .route("/metrics", get(metrics))
+        .with_state(view)
+}
+
+async fn healthz() -> &'static str {
+    "ok"
+}
+
+async fn pods(State(view): State<View>) -> Response {
+    let items = view.statuses.all().into_iter().map(with_status).collect();
+    Json(List::<Pod> { items, ..Default::default() }).into_response()
+}
+
+/// The pod as the API shows it.
+fn with_status(view: PodView) -> Pod {
+    let mut pod = Pod::clone(&view.pod);
+    pod.status = Some((*view.status).clone());
+    pod
+}
+
+async fn metrics(State(view): State<View>) -> Response {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    (StatusCode::OK, [(header::CONTENT_TYPE, kind)], view.metrics.text()).into_response()
+}

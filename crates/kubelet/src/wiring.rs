@@ -1,0 +1,50 @@
+//! The only module that knows every other: builds the agent and starts it.
+
+use std::sync::Arc;
+
+use crate::metered::Metered;
+use crate::metrics::Metrics;
+use crate::pod_workers::{self, Shared};
+use crate::ports::Ports;
+use crate::server::View;
+use crate::settings::Settings;
+use crate::status_manager::{PodView, Statuses};
+use crate::{pleg, pod_sources};
+
+/// A running agent. Its tasks live until the ports' `Tasks` end them.
+pub struct Agent {
+    statuses: Statuses,
+    metrics: Arc<Metrics>,
+}
+
+impl Agent {
+    /// Starts every task on the current tokio runtime; returns at once.
+    pub fn start(settings: Settings, ports: Ports) -> Self {
+        let metrics = Arc::new(Metrics::new());
+        let statuses = Statuses::default();
+        let runtime = Metered::new(Arc::clone(&ports.runtime), Arc::clone(&metrics));
+        let ports = Ports { runtime: Arc::new(runtime), ..ports };
+        let desired = pod_sources::start(&settings, &ports);
+        let (observations, runtime) = pleg::start(&ports, &metrics);
+        let shared = Shared {
+            ports,
+            settings: Arc::new(settings),
+            observations,
+            runtime,
+            statuses: statuses.clone(),
+            metrics: Arc::clone(&metrics),
+        };
+        pod_workers::start(shared, desired);
+        Self { statuses, metrics }
+    }
+
+    /// Every pod the agent knows, with its status.
+    pub fn pods(&self) -> Vec<PodView> {
+        self.statuses.all()
+    }
+
+    /// What the servers show.
+    pub fn view(&self) -> View {
+        View { statuses: self.statuses.clone(), metrics: Arc::clone(&self.metrics) }
+    }
+}
