@@ -18,7 +18,8 @@ use tokio::time::Instant;
 use crate::faults::Faults;
 use crate::invariants::History;
 use crate::node::{FileTree, WebPage};
-use crate::oracle::Oracle;
+use crate::manifest::PodTemplate;
+use crate::oracle::{Oracle, Place};
 use crate::runtime::{Objects, Twist};
 use crate::trace::Trace;
 
@@ -125,6 +126,25 @@ impl World {
     /// Time since the run began.
     pub fn now(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    /// Records that a manifest is published, without writing it anywhere.
+    pub fn publish(&self, place: Place, template: &PodTemplate) -> PodTemplate {
+        let mut state = self.lock();
+        let now = state.now();
+        state.oracle.publish(place, template, now)
+    }
+
+    /// Records that a manifest is withdrawn.
+    pub fn withdraw(&self, place: &Place) {
+        let mut state = self.lock();
+        let now = state.now();
+        state.oracle.withdraw(place, now);
+    }
+
+    /// The first broken rule, if any.
+    pub fn violation(&self) -> Option<Violation> {
+        self.lock().violation.clone()
     }
 
     /// The agent of this life dies at once.
