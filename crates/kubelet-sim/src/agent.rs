@@ -5,7 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ContainerStatus;
 use kubelet::ports::{Jitter, Ports, Tasks};
 use kubelet::settings::Settings;
-use kubelet::wiring::{Agent, PodView};
+use kubelet::status_manager::PodView;
+use kubelet::wiring::Agent;
 
 use crate::checkers::{ReportedContainer, ReportedPod};
 use crate::manifest::REVISION_LABEL;
@@ -51,14 +52,13 @@ impl RunningAgent {
 fn reported_pod(view: &PodView) -> ReportedPod {
     let meta = &view.pod.metadata;
     let label = meta.labels.as_ref().and_then(|all| all.get(REVISION_LABEL));
-    let init = view.status.init_container_statuses.iter().flatten();
-    let regular = view.status.container_statuses.iter().flatten();
+    let containers = view.status.container_statuses.iter().flatten();
     ReportedPod {
         uid: view.uid.as_str().to_owned(),
         name: meta.name.clone().unwrap_or_default(),
         revision: label.and_then(|text| text.parse().ok()).unwrap_or(0),
         phase: view.status.phase.clone().unwrap_or_default(),
-        containers: init.chain(regular).map(reported_container).collect(),
+        containers: containers.map(reported_container).collect(),
     }
 }
 

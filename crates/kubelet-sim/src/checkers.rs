@@ -30,7 +30,7 @@ pub struct ReportedPod {
     pub revision: u64,
     /// `status.phase`.
     pub phase: String,
-    /// Container statuses, init ones first.
+    /// Container statuses.
     pub containers: Vec<ReportedContainer>,
 }
 
@@ -192,14 +192,7 @@ fn is_done(actual: &Actual<'_>) -> bool {
             c.state == ContainerState::ContainerExited && !template.restart.restarts(c.exit_code)
         })
     };
-    let init_failed = template.init.iter().any(|(name, _)| {
-        ended(name)
-            && actual
-                .newest
-                .get(name.as_str())
-                .is_some_and(|c| c.exit_code != 0)
-    });
-    init_failed || template.containers.iter().all(|(name, _)| ended(name))
+    template.containers.iter().all(|(name, _)| ended(name))
 }
 
 /// An unfinished pod has one ready sandbox, and its containers run or wait out a back-off.

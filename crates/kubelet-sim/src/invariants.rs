@@ -189,10 +189,6 @@ impl State {
     fn rerun_of_finished(&self, container: &Container) -> Option<String> {
         let sandbox = self.objects.sandboxes.get(&container.sandbox)?;
         let template = self.oracle.template(sandbox.revision())?;
-        let regular = template
-            .containers
-            .iter()
-            .any(|(name, _)| name == container.name());
         let key = (container.uid().to_owned(), container.name().to_owned());
         let last = self.history.runs.get(&key)?.back()?;
         let finished = match template.restart {
@@ -200,7 +196,7 @@ impl State {
             Restart::OnFailure => last.exit_code == Some(0),
             Restart::Never => true,
         };
-        let excused = !regular || self.oracle.explains_stop(sandbox.revision(), last.at);
+        let excused = self.oracle.explains_stop(sandbox.revision(), last.at);
         (finished && !excused).then(|| {
             format!(
                 "{} runs again (attempt {}) though {} is {}",

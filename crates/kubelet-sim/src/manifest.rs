@@ -55,8 +55,6 @@ pub struct PodTemplate {
     pub restart: Restart,
     /// Termination grace period.
     pub grace_secs: u32,
-    /// Init containers: name and program.
-    pub init: Vec<(String, Program)>,
     /// Containers: name and program.
     pub containers: Vec<(String, Program)>,
     /// Use the node's network.
@@ -73,7 +71,6 @@ impl PodTemplate {
             fixed_uid: None,
             restart: Restart::Always,
             grace_secs: 5,
-            init: Vec::new(),
             containers: vec![("app".to_owned(), Program::Run { term_ms: 200 })],
             host_network: false,
             revision: 0,
@@ -110,18 +107,11 @@ impl PodTemplate {
         let containers = (0..rng.random_range(1..=2))
             .map(|i| (format!("c{i}"), random_program(rng)))
             .collect();
-        let init = if rng.random_bool(0.2) {
-            let after_ms = rng.random_range(50..3_000);
-            vec![("setup".to_owned(), Program::Exit { code: 0, after_ms })]
-        } else {
-            Vec::new()
-        };
         Self {
             name: name.to_owned(),
             fixed_uid,
             restart,
             grace_secs: rng.random_range(1..=20),
-            init,
             containers,
             host_network: rng.random_bool(0.1),
             revision: 0,
@@ -169,9 +159,6 @@ impl PodTemplate {
         });
         if let Some(uid) = &self.fixed_uid {
             pod["metadata"]["uid"] = json!(uid);
-        }
-        if !self.init.is_empty() {
-            pod["spec"]["initContainers"] = json!(containers(&self.init));
         }
         if self.host_network {
             pod["spec"]["hostNetwork"] = json!(true);

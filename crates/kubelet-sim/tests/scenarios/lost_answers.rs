@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kubelet_sim::{PodTemplate, Restart, SimWorld, Twist};
 
-use crate::{SOON, web};
+use crate::web;
 
 fn minutes(n: u64) -> Duration {
     Duration::from_secs(60 * n)
