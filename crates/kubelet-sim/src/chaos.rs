@@ -61,10 +61,7 @@ impl State {
         let template = self.oracle.publish(place, template, now);
         let text = template.to_text().into_bytes();
         self.write_file(&publishing.path(file), text);
-        self.note(
-            &template.name,
-            format!("{file} = revision {}", template.revision),
-        );
+        self.note(&template.name, format!("{file} = revision {}", template.revision));
         template
     }
 
@@ -149,11 +146,7 @@ impl State {
             0 => return self.churn(publishing),
             1 => {
                 let down = Duration::from_millis(self.rng.random_range(0..40_000));
-                return Step::Crash(if self.rng.random_bool(0.5) {
-                    Duration::ZERO
-                } else {
-                    down
-                });
+                return Step::Crash(if self.rng.random_bool(0.5) { Duration::ZERO } else { down });
             }
             2 => self.kill_some_container(),
             3 => self.kill_some_sandbox(),
@@ -209,10 +202,7 @@ impl State {
     }
 
     fn random_pod(&mut self, index: usize, origin: &str) -> PodTemplate {
-        let fixed = self
-            .rng
-            .random_bool(0.2)
-            .then(|| format!("fixed-{origin}-{index}"));
+        let fixed = self.rng.random_bool(0.2).then(|| format!("fixed-{origin}-{index}"));
         PodTemplate::random(&mut self.rng, &format!("p{index}"), fixed)
     }
 
@@ -266,10 +256,8 @@ impl State {
 
     fn kill_some_container(&mut self) {
         let all = self.objects.containers.values();
-        let running: Vec<String> = all
-            .filter(|c| c.is_running() && !c.foreign)
-            .map(|c| c.id.clone())
-            .collect();
+        let running: Vec<String> =
+            all.filter(|c| c.is_running() && !c.foreign).map(|c| c.id.clone()).collect();
         if !running.is_empty() {
             let id = &running[self.rng.random_range(0..running.len())];
             let pod = self.objects.containers[id].pod().to_owned();
@@ -280,10 +268,8 @@ impl State {
 
     fn kill_some_sandbox(&mut self) {
         let all = self.objects.sandboxes.values();
-        let ready: Vec<String> = all
-            .filter(|s| s.ready && !s.foreign)
-            .map(|s| s.id.clone())
-            .collect();
+        let ready: Vec<String> =
+            all.filter(|s| s.ready && !s.foreign).map(|s| s.id.clone()).collect();
         if !ready.is_empty() {
             let id = &ready[self.rng.random_range(0..ready.len())];
             self.unready_sandbox(&id.clone(), "killed from outside");

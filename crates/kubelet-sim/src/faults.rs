@@ -166,11 +166,7 @@ fn rate(rng: &mut StdRng, max: f64) -> f64 {
 }
 
 fn weight(rng: &mut StdRng) -> u32 {
-    if rng.random_bool(0.5) {
-        0
-    } else {
-        rng.random_range(1..=6)
-    }
+    if rng.random_bool(0.5) { 0 } else { rng.random_range(1..=6) }
 }
 
 #[cfg(test)]

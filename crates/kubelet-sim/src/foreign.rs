@@ -28,14 +28,8 @@ impl State {
             };
             let sandbox = self.add_sandbox(name, config, String::new(), true, now);
             let config = v1::ContainerConfig {
-                metadata: Some(v1::ContainerMetadata {
-                    name: "foreign".into(),
-                    attempt: 0,
-                }),
-                image: Some(v1::ImageSpec {
-                    image: image.clone(),
-                    ..Default::default()
-                }),
+                metadata: Some(v1::ContainerMetadata { name: "foreign".into(), attempt: 0 }),
+                image: Some(v1::ImageSpec { image: image.clone(), ..Default::default() }),
                 log_path: "foreign.log".into(),
                 ..Default::default()
             };

@@ -18,6 +18,10 @@ const CALLS_PER_MINUTE_MAX: u32 = 3_000;
 /// Starts of one container per minute that only a missing back-off explains.
 const STARTS_PER_MINUTE_MAX: usize = 12;
 
+/// How long a change in the runtime may stay unseen: one listing that stands in
+/// for lost events, and one that fails.
+const SIGHT_LAG: Duration = Duration::from_secs(150);
+
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// What ran so far.
@@ -57,10 +61,7 @@ impl State {
         let revision = label.and_then(|text| text.parse().ok()).unwrap_or(0);
         let pod = config.metadata.as_ref().map_or("", |m| &m.name).to_owned();
         if !self.oracle.explains_start(revision, self.now()) {
-            self.violate(
-                &pod,
-                format!("sandbox asked for revision {revision}, which is gone"),
-            );
+            self.violate(&pod, format!("sandbox asked for revision {revision}, which is gone"));
         }
     }
 
@@ -85,17 +86,10 @@ impl State {
             return;
         };
         if container.foreign {
-            return self.violate(
-                "",
-                format!("{call} touches foreign container {}", short(id)),
-            );
+            return self.violate("", format!("{call} touches foreign container {}", short(id)));
         }
         if container.is_running() && !self.stop_is_justified(container) {
-            let text = format!(
-                "{call} stops {} {} for no reason",
-                container.name(),
-                short(id)
-            );
+            let text = format!("{call} stops {} {} for no reason", container.name(), short(id));
             let pod = container.pod().to_owned();
             self.violate(&pod, text);
         }
@@ -110,12 +104,13 @@ impl State {
                 && other.uid() == sandbox.uid()
                 && (other.ready || other.attempt() > sandbox.attempt())
         });
+        // Nobody told the agent that it runs, and it may not have looked since.
+        let unheard_of = !container.start_answered && container.ran_at + SIGHT_LAG >= self.now();
         !sandbox.ready
+            || unheard_of
             || rival_sandbox
             || self.twins(container).next().is_some()
-            || self
-                .oracle
-                .explains_stop(sandbox.revision(), sandbox.asked_at)
+            || self.oracle.explains_stop(sandbox.revision(), sandbox.asked_at)
     }
 
     fn twins<'a>(&'a self, container: &'a Container) -> impl Iterator<Item = &'a Container> {
@@ -133,10 +128,8 @@ impl State {
             return;
         };
         if container.foreign {
-            return self.violate(
-                "",
-                format!("StartContainer touches foreign container {}", short(id)),
-            );
+            return self
+                .violate("", format!("StartContainer touches foreign container {}", short(id)));
         }
         let Some(sandbox) = self.objects.sandboxes.get(&container.sandbox) else {
             return;
@@ -212,11 +205,7 @@ impl State {
         let now = self.now();
         let name = key.1.clone();
         let runs = self.history.runs.entry(key).or_default();
-        runs.push_back(Run {
-            container: id.to_owned(),
-            at: now,
-            exit_code: None,
-        });
+        runs.push_back(Run { container: id.to_owned(), at: now, exit_code: None });
         if runs.len() > STARTS_PER_MINUTE_MAX {
             let oldest = runs.pop_front()?;
             if oldest.at + MINUTE > now {

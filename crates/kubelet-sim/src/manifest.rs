@@ -104,9 +104,8 @@ impl PodTemplate {
             6..8 => Restart::OnFailure,
             _ => Restart::Never,
         };
-        let containers = (0..rng.random_range(1..=2))
-            .map(|i| (format!("c{i}"), random_program(rng)))
-            .collect();
+        let containers =
+            (0..rng.random_range(1..=2)).map(|i| (format!("c{i}"), random_program(rng))).collect();
         Self {
             name: name.to_owned(),
             fixed_uid,
@@ -179,21 +178,13 @@ impl PodTemplate {
 
 fn random_program(rng: &mut impl Rng) -> Program {
     match rng.random_range(0..10) {
-        0..5 => Program::Run {
-            term_ms: rng.random_range(10..2_000),
-        },
-        5 => Program::Run {
-            term_ms: rng.random_range(5_000..30_000),
-        },
+        0..5 => Program::Run { term_ms: rng.random_range(10..2_000) },
+        5 => Program::Run { term_ms: rng.random_range(5_000..30_000) },
         6 => Program::Deaf,
-        7 => Program::Exit {
-            code: 0,
-            after_ms: rng.random_range(200..60_000),
-        },
-        _ => Program::Exit {
-            code: rng.random_range(1..=4),
-            after_ms: rng.random_range(200..60_000),
-        },
+        7 => Program::Exit { code: 0, after_ms: rng.random_range(200..60_000) },
+        _ => {
+            Program::Exit { code: rng.random_range(1..=4), after_ms: rng.random_range(200..60_000) }
+        }
     }
 }
 

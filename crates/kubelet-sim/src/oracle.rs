@@ -86,11 +86,23 @@ impl Oracle {
         template
     }
 
-    /// The text at a place became unreadable for good.
+    /// The text at a place became unreadable for good. If a text was deleted
+    /// there just before, the agent may not have noticed and still hold it.
     pub fn spoil(&mut self, place: &Place, now: Duration) {
-        if let Some((revision, _)) = self.current(place)
-            && let Some(entry) = self.revisions.get_mut(&revision)
-        {
+        let revision = match self.current(place) {
+            Some((revision, _)) => revision,
+            None => {
+                let mut gone = self
+                    .revisions
+                    .iter()
+                    .filter(|(_, entry)| entry.place == *place && entry.gone_at + START_LAG >= now);
+                let Some((revision, _)) = gone.next_back() else {
+                    return;
+                };
+                *revision
+            }
+        };
+        if let Some(entry) = self.revisions.get_mut(&revision) {
             entry.wanted = Wanted::Spoilt;
             let name = entry.template.name.clone();
             self.shake_name(&name, now);
@@ -140,10 +152,7 @@ impl Oracle {
     pub fn wanted(&self) -> BTreeMap<String, Vec<&PodTemplate>> {
         let mut by_name: BTreeMap<String, Vec<&PodTemplate>> = BTreeMap::new();
         for entry in self.revisions.values().filter(|e| e.wanted == Wanted::Yes) {
-            by_name
-                .entry(entry.template.name.clone())
-                .or_default()
-                .push(&entry.template);
+            by_name.entry(entry.template.name.clone()).or_default().push(&entry.template);
         }
         by_name
     }
@@ -172,10 +181,8 @@ impl Oracle {
 
     /// The revision and, where a fixed uid joins them, its predecessors and successors.
     fn kin(&self, revision: u64) -> impl Iterator<Item = &Revision> {
-        let uid = self
-            .revisions
-            .get(&revision)
-            .and_then(|entry| entry.template.fixed_uid.as_deref());
+        let uid =
+            self.revisions.get(&revision).and_then(|entry| entry.template.fixed_uid.as_deref());
         self.revisions.iter().filter_map(move |(number, entry)| {
             let kin = *number == revision
                 || (uid.is_some() && entry.template.fixed_uid.as_deref() == uid);

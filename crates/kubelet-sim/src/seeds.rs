@@ -22,6 +22,19 @@ pub fn replay_seed() -> Option<u64> {
     std::env::var("KLET_SIM_SEED").ok()?.parse().ok()
 }
 
+/// Prints the agent's own log beside the trace of a replayed seed; `RUST_LOG`
+/// selects, by default everything of the agent down to debug.
+pub fn show_agent_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("kubelet=debug"));
+    // A second call in one process keeps the first subscriber.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .without_time()
+        .with_writer(std::io::stderr)
+        .try_init();
+}
+
 /// How many seeds to run.
 pub fn seed_count() -> u64 {
     let asked = std::env::var("KLET_SIM_SEEDS").ok();
@@ -80,14 +93,8 @@ pub fn run_many(
             });
         }
     });
-    let failures = failures
-        .into_inner()
-        .unwrap_or_else(|poison| poison.into_inner());
-    if failures.is_empty() {
-        Ok(done.into_inner())
-    } else {
-        Err(failures)
-    }
+    let failures = failures.into_inner().unwrap_or_else(|poison| poison.into_inner());
+    if failures.is_empty() { Ok(done.into_inner()) } else { Err(failures) }
 }
 
 /// With `KLET_SIM_KEEP_GOING` set, a failure does not stop the other seeds.

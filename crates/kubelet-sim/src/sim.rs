@@ -86,9 +86,7 @@ impl SimWorld {
         settings.static_pod_url = Some(URL.to_owned());
         // A short ceiling lets crash loops settle in little virtual time.
         settings.max_restart_period = Duration::from_secs(40);
-        let publishing = Publishing {
-            dir: PathBuf::from("/etc/kubernetes/manifests"),
-        };
+        let publishing = Publishing { dir: PathBuf::from("/etc/kubernetes/manifests") };
         let mut sim = Self {
             seed,
             rt,
@@ -120,10 +118,7 @@ impl SimWorld {
         for dir in dirs {
             state.files.make_dir(dir, now_ns);
         }
-        state.write_file(
-            Path::new("/etc/resolv.conf"),
-            b"nameserver 10.0.0.2\n".to_vec(),
-        );
+        state.write_file(Path::new("/etc/resolv.conf"), b"nameserver 10.0.0.2\n".to_vec());
         state.write_file(Path::new("/etc/hosts"), b"127.0.0.1 localhost\n".to_vec());
         state.publish_url(&[]);
     }
@@ -191,12 +186,7 @@ impl SimWorld {
     /// Lets `time` pass, with mischief if it is on.
     pub fn run_for(&mut self, time: Duration) -> &mut Self {
         let end = self.instant() + time;
-        if self.mischief
-            && !self
-                .agenda
-                .iter()
-                .any(|(_, due)| matches!(due, Due::Mischief))
-        {
+        if self.mischief && !self.agenda.iter().any(|(_, due)| matches!(due, Due::Mischief)) {
             let at = self.instant();
             self.agenda.push((at, Due::Mischief));
         }
@@ -361,10 +351,7 @@ impl SimWorld {
 
     /// What the agent reports; nothing while it is down.
     pub fn reported(&self) -> Vec<ReportedPod> {
-        self.agent
-            .as_ref()
-            .map(RunningAgent::reported)
-            .unwrap_or_default()
+        self.agent.as_ref().map(RunningAgent::reported).unwrap_or_default()
     }
 
     fn fail_on_violation(&self) {
@@ -374,10 +361,7 @@ impl SimWorld {
         }
         if let Some(text) = panics::take() {
             let pod = String::new();
-            self.fail(&Violation {
-                pod,
-                text: format!("the agent panicked: {text}"),
-            });
+            self.fail(&Violation { pod, text: format!("the agent panicked: {text}") });
         }
     }
 
@@ -386,11 +370,7 @@ impl SimWorld {
         let about = (!violation.pod.is_empty()).then_some(violation.pod.as_str());
         let tail = state.trace.tail(about, TAIL);
         drop(state);
-        let pod = if violation.pod.is_empty() {
-            "node"
-        } else {
-            &violation.pod
-        };
+        let pod = if violation.pod.is_empty() { "node" } else { &violation.pod };
         panic!(
             "seed {}: {pod}: {}\n{tail}\n{}",
             self.seed,
@@ -403,10 +383,7 @@ impl SimWorld {
     pub fn expect(&self, holds: bool, rule: &str) {
         if !holds {
             let pod = String::new();
-            self.fail(&Violation {
-                pod,
-                text: rule.to_owned(),
-            });
+            self.fail(&Violation { pod, text: rule.to_owned() });
         }
     }
 
@@ -428,9 +405,7 @@ impl SimWorld {
     /// Writes a manifest file; returns the template with its revision.
     pub fn put(&mut self, file: &str, template: &PodTemplate) -> PodTemplate {
         let _guard = self.rt.enter();
-        self.world
-            .lock()
-            .publish_file(&self.publishing, file, template)
+        self.world.lock().publish_file(&self.publishing, file, template)
     }
 
     /// Deletes a manifest file.
@@ -442,9 +417,7 @@ impl SimWorld {
     /// Overwrites a manifest file with something that is no pod.
     pub fn spoil(&mut self, file: &str) {
         let _guard = self.rt.enter();
-        self.world
-            .lock()
-            .spoil_file(&self.publishing, file, b"kind: [this is no pod");
+        self.world.lock().spoil_file(&self.publishing, file, b"kind: [this is no pod");
     }
 
     /// Replaces what the URL serves.
@@ -486,10 +459,7 @@ impl SimWorld {
         let pod = format!("{name}-{NODE}");
         let mut state = self.world.lock();
         let all = state.objects.sandboxes.values();
-        let ids: Vec<String> = all
-            .filter(|s| s.pod() == pod)
-            .map(|s| s.id.clone())
-            .collect();
+        let ids: Vec<String> = all.filter(|s| s.pod() == pod).map(|s| s.id.clone()).collect();
         for id in ids {
             state.unready_sandbox(&id, "killed from outside");
         }
@@ -505,11 +475,7 @@ impl SimWorld {
                 id: c.id.clone(),
                 name: c.name().to_owned(),
                 uid: c.uid().to_owned(),
-                revision: state
-                    .objects
-                    .sandboxes
-                    .get(&c.sandbox)
-                    .map_or(0, |s| s.revision()),
+                revision: state.objects.sandboxes.get(&c.sandbox).map_or(0, |s| s.revision()),
                 attempt: c.attempt(),
             })
             .collect()
@@ -519,12 +485,7 @@ impl SimWorld {
     pub fn sandboxes(&self, name: &str) -> usize {
         let pod = format!("{name}-{NODE}");
         let state = self.world.lock();
-        state
-            .objects
-            .sandboxes
-            .values()
-            .filter(|s| s.pod() == pod)
-            .count()
+        state.objects.sandboxes.values().filter(|s| s.pod() == pod).count()
     }
 
     /// Lets time pass until `done`; fails after `limit`.
@@ -537,10 +498,7 @@ impl SimWorld {
         let end = self.instant() + limit;
         while !done(self) {
             let in_time = self.instant() < end;
-            self.expect(
-                in_time,
-                &format!("waited {}s in vain for: {what}", limit.as_secs()),
-            );
+            self.expect(in_time, &format!("waited {}s in vain for: {what}", limit.as_secs()));
             self.run_for(Duration::from_millis(100));
         }
         self

@@ -42,11 +42,7 @@ impl Trace {
         at.hash(&mut self.hasher);
         about.hash(&mut self.hasher);
         text.hash(&mut self.hasher);
-        let line = Line {
-            at,
-            about: about.to_owned(),
-            text,
-        };
+        let line = Line { at, about: about.to_owned(), text };
         if self.echo {
             eprintln!("{line}");
         }
@@ -72,14 +68,8 @@ impl Trace {
             Some(pod) => line.about.is_empty() || line.about == pod,
             None => true,
         };
-        let mut newest: Vec<String> = self
-            .lines
-            .iter()
-            .rev()
-            .filter(wanted)
-            .take(max)
-            .map(ToString::to_string)
-            .collect();
+        let mut newest: Vec<String> =
+            self.lines.iter().rev().filter(wanted).take(max).map(ToString::to_string).collect();
         newest.reverse();
         newest.join("\n")
     }
@@ -87,17 +77,8 @@ impl Trace {
 
 impl std::fmt::Display for Line {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let about = if self.about.is_empty() {
-            "node"
-        } else {
-            &self.about
-        };
-        write!(
-            f,
-            "{:>9.3}s {about:<10} {}",
-            self.at.as_secs_f64(),
-            self.text
-        )
+        let about = if self.about.is_empty() { "node" } else { &self.about };
+        write!(f, "{:>9.3}s {about:<10} {}", self.at.as_secs_f64(), self.text)
     }
 }
 

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 use crate::faults::Faults;
 use crate::invariants::History;
-use crate::node::{FileTree, WebPage};
 use crate::manifest::PodTemplate;
+use crate::node::{FileTree, WebPage};
 use crate::oracle::{Oracle, Place};
 use crate::runtime::{Objects, Twist};
 use crate::trace::Trace;
@@ -74,10 +74,7 @@ pub struct Life {
 impl Life {
     /// A new life.
     pub fn new(number: u64) -> Self {
-        Self {
-            alive: Arc::new(AtomicBool::new(true)),
-            number,
-        }
+        Self { alive: Arc::new(AtomicBool::new(true)), number }
     }
     /// Is it still running?
     pub fn is_alive(&self) -> bool {
@@ -118,9 +115,7 @@ impl World {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state
-            .lock()
-            .expect("world lock: a panic ends the run anyway")
+        self.state.lock().expect("world lock: a panic ends the run anyway")
     }
 
     /// Time since the run began.
@@ -192,10 +187,7 @@ impl State {
     pub(crate) fn violate(&mut self, pod: &str, text: String) {
         self.note(pod, format!("RULE BROKEN: {text}"));
         if self.violation.is_none() {
-            self.violation = Some(Violation {
-                pod: pod.to_owned(),
-                text,
-            });
+            self.violation = Some(Violation { pod: pod.to_owned(), text });
             self.bell.notify_one();
         }
     }

@@ -54,17 +54,11 @@ impl Rogue {
     }
 
     async fn start(&self, sandbox: &str, uid: &str, program: Program, attempt: u32) -> String {
-        let image = v1::ImageSpec {
-            image: program.image(),
-            ..Default::default()
-        };
+        let image = v1::ImageSpec { image: program.image(), ..Default::default() };
         let pulled = self.runtime.pull_image(image.clone(), None, None).await;
         pulled.expect("pull");
         let config = v1::ContainerConfig {
-            metadata: Some(v1::ContainerMetadata {
-                name: "app".into(),
-                attempt,
-            }),
+            metadata: Some(v1::ContainerMetadata { name: "app".into(), attempt }),
             image: Some(image),
             labels: self.labels(uid, 0),
             ..Default::default()
@@ -172,10 +166,7 @@ async fn restarting_without_back_off() {
     let rogue = Rogue::new();
     let pod = rogue.publish(&PodTemplate::steady("web"));
     let sandbox = rogue.sandbox("u1", pod.revision).await;
-    let program = Program::Exit {
-        code: 1,
-        after_ms: 1,
-    };
+    let program = Program::Exit { code: 1, after_ms: 1 };
     for attempt in 0..40 {
         rogue.start(&sandbox, "u1", program, attempt).await;
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -17,22 +17,16 @@ fn sandbox(attempt: u32) -> v1::PodSandboxConfig {
             attempt,
         }),
         log_directory: "/var/log/pods/web".into(),
-        labels: [
-            ("io.kubernetes.pod.uid", "u1"),
-            ("io.kubernetes.pod.name", "web-node"),
-        ]
-        .map(|(k, v)| (k.to_owned(), v.to_owned()))
-        .into(),
+        labels: [("io.kubernetes.pod.uid", "u1"), ("io.kubernetes.pod.name", "web-node")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into(),
         ..Default::default()
     }
 }
 
 fn container(program: Program, attempt: u32) -> v1::ContainerConfig {
     v1::ContainerConfig {
-        metadata: Some(v1::ContainerMetadata {
-            name: "app".into(),
-            attempt,
-        }),
+        metadata: Some(v1::ContainerMetadata { name: "app".into(), attempt }),
         image: Some(image(program)),
         labels: [
             ("io.kubernetes.pod.uid", "u1"),
@@ -47,35 +41,20 @@ fn container(program: Program, attempt: u32) -> v1::ContainerConfig {
 }
 
 fn image(program: Program) -> v1::ImageSpec {
-    v1::ImageSpec {
-        image: program.image(),
-        ..Default::default()
-    }
+    v1::ImageSpec { image: program.image(), ..Default::default() }
 }
 
 fn runtime(faults: Faults) -> (Arc<World>, SimRuntime, Life) {
     let world = World::new(3, faults, false);
     let life = Life::new(1);
-    (
-        Arc::clone(&world),
-        SimRuntime::new(world, life.clone()),
-        life,
-    )
+    (Arc::clone(&world), SimRuntime::new(world, life.clone()), life)
 }
 
 async fn started(runtime: &SimRuntime, program: Program) -> (String, String) {
-    let pod = runtime
-        .run_pod_sandbox(sandbox(0), "")
-        .await
-        .expect("sandbox");
-    runtime
-        .pull_image(image(program), None, None)
-        .await
-        .expect("pull");
-    let id = runtime
-        .create_container(&pod, container(program, 0), sandbox(0))
-        .await
-        .expect("create");
+    let pod = runtime.run_pod_sandbox(sandbox(0), "").await.expect("sandbox");
+    runtime.pull_image(image(program), None, None).await.expect("pull");
+    let id =
+        runtime.create_container(&pod, container(program, 0), sandbox(0)).await.expect("create");
     runtime.start_container(&id).await.expect("start");
     (pod, id)
 }
@@ -87,47 +66,26 @@ async fn state(runtime: &SimRuntime, id: &str) -> v1::ContainerState {
 #[tokio::test(start_paused = true)]
 async fn names_are_reserved_until_removal() {
     let (_world, runtime, _) = runtime(Faults::none());
-    let id = runtime
-        .run_pod_sandbox(sandbox(0), "")
-        .await
-        .expect("first");
-    let again = runtime
-        .run_pod_sandbox(sandbox(0), "")
-        .await
-        .expect_err("name taken");
+    let id = runtime.run_pod_sandbox(sandbox(0), "").await.expect("first");
+    let again = runtime.run_pod_sandbox(sandbox(0), "").await.expect_err("name taken");
     assert!(again.to_string().contains("reserved"), "{again}");
     runtime.remove_pod_sandbox(&id).await.expect("remove");
     runtime.remove_pod_sandbox(&id).await.expect("remove again");
-    runtime
-        .run_pod_sandbox(sandbox(0), "")
-        .await
-        .expect("name free");
+    runtime.run_pod_sandbox(sandbox(0), "").await.expect("name free");
 }
 
 #[tokio::test(start_paused = true)]
 async fn programs_end_as_they_say() {
     let (_world, runtime, _) = runtime(Faults::none());
-    let program = Program::Exit {
-        code: 7,
-        after_ms: 5_000,
-    };
+    let program = Program::Exit { code: 7, after_ms: 5_000 };
     let (_, id) = started(&runtime, program).await;
-    assert_eq!(
-        state(&runtime, &id).await,
-        v1::ContainerState::ContainerRunning
-    );
+    assert_eq!(state(&runtime, &id).await, v1::ContainerState::ContainerRunning);
     tokio::time::sleep(Duration::from_secs(6)).await;
     let status = runtime.container_status(&id).await.expect("status");
-    assert_eq!(
-        (status.state(), status.exit_code),
-        (v1::ContainerState::ContainerExited, 7)
-    );
+    assert_eq!((status.state(), status.exit_code), (v1::ContainerState::ContainerExited, 7));
     let ran = status.finished_at - status.started_at;
     assert_eq!(ran / 1_000_000_000, 5);
-    assert!(
-        runtime.start_container(&id).await.is_err(),
-        "no second start"
-    );
+    assert!(runtime.start_container(&id).await.is_err(), "no second start");
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,23 +93,10 @@ async fn stop_waits_for_the_grace_period() {
     let (_world, runtime, _) = runtime(Faults::none());
     let (_, id) = started(&runtime, Program::Deaf).await;
     let before = tokio::time::Instant::now();
-    runtime
-        .stop_container(&id, Duration::from_secs(9))
-        .await
-        .expect("stop");
+    runtime.stop_container(&id, Duration::from_secs(9)).await.expect("stop");
     assert_eq!(before.elapsed().as_secs(), 9);
-    assert_eq!(
-        runtime
-            .container_status(&id)
-            .await
-            .expect("status")
-            .exit_code,
-        137
-    );
-    runtime
-        .stop_container(&id, Duration::from_secs(9))
-        .await
-        .expect("stop again");
+    assert_eq!(runtime.container_status(&id).await.expect("status").exit_code, 137);
+    runtime.stop_container(&id, Duration::from_secs(9)).await.expect("stop again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,15 +104,10 @@ async fn stopping_a_sandbox_ends_its_containers() {
     let (_world, runtime, _) = runtime(Faults::none());
     let (pod, id) = started(&runtime, Program::Deaf).await;
     runtime.stop_pod_sandbox(&pod).await.expect("stop");
-    assert_eq!(
-        state(&runtime, &id).await,
-        v1::ContainerState::ContainerExited
-    );
+    assert_eq!(state(&runtime, &id).await, v1::ContainerState::ContainerExited);
     let status = runtime.pod_sandbox_status(&pod).await.expect("status");
     assert_eq!(status.state(), v1::PodSandboxState::SandboxNotready);
-    let late = runtime
-        .create_container(&pod, container(Program::Deaf, 1), sandbox(0))
-        .await;
+    let late = runtime.create_container(&pod, container(Program::Deaf, 1), sandbox(0)).await;
     assert!(late.is_err(), "no container in a dead sandbox");
     runtime.remove_pod_sandbox(&pod).await.expect("remove");
     let gone = runtime.container_status(&id).await.expect_err("removed");
@@ -184,11 +124,7 @@ async fn an_effect_outlives_a_caller_that_gives_up() {
         let world = World::new(seed, faults, false);
         let runtime = SimRuntime::new(Arc::clone(&world), Life::new(1));
         let call = runtime.run_pod_sandbox(sandbox(0), "");
-        assert!(
-            tokio::time::timeout(Duration::from_micros(1), call)
-                .await
-                .is_err()
-        );
+        assert!(tokio::time::timeout(Duration::from_micros(1), call).await.is_err());
         tokio::time::sleep(Duration::from_secs(2)).await;
         survived += runtime.list_pod_sandbox(None).await.expect("list").len();
     }
@@ -211,9 +147,7 @@ async fn filters_select() {
     let (_world, runtime, _) = runtime(Faults::none());
     let (pod, id) = started(&runtime, Program::Deaf).await;
     let by_state = |state: v1::ContainerState| v1::ContainerFilter {
-        state: Some(v1::ContainerStateValue {
-            state: state.into(),
-        }),
+        state: Some(v1::ContainerStateValue { state: state.into() }),
         pod_sandbox_id: pod.clone(),
         ..Default::default()
     };
@@ -232,13 +166,7 @@ async fn filters_select() {
         label_selector: [("io.kubernetes.pod.uid".to_owned(), "u2".to_owned())].into(),
         ..Default::default()
     };
-    assert!(
-        runtime
-            .list_pod_sandbox(Some(other))
-            .await
-            .expect("list")
-            .is_empty()
-    );
+    assert!(runtime.list_pod_sandbox(Some(other)).await.expect("list").is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,10 +19,7 @@ fn node_converges_under_faults() {
                 eprintln!("{}\n", failure.report);
             }
             let failed: Vec<u64> = failures.iter().map(|f| f.seed).collect();
-            panic!(
-                "failing seeds: {failed:?}\n{}",
-                seeds::replay_line(failed[0])
-            );
+            panic!("failing seeds: {failed:?}\n{}", seeds::replay_line(failed[0]));
         }
     }
 }
@@ -30,6 +27,9 @@ fn node_converges_under_faults() {
 /// Replays `KLET_SIM_SEED` with its whole trace; without it, a fixed seed.
 #[test]
 fn replay() {
+    if seeds::replay_seed().is_some() {
+        seeds::show_agent_log();
+    }
     let (digest, lines) = seeds::run_seed(seeds::replay_seed().unwrap_or(42));
     assert!(lines > 0, "a run leaves a trace");
     eprintln!("{lines} lines of trace, digest {digest:016x}");

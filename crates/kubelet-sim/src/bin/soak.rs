@@ -28,10 +28,7 @@ fn main() -> ExitCode {
         };
         if last.elapsed() >= REPORT_EVERY {
             *last = Instant::now();
-            println!(
-                "{done} seeds in {}s, no failure",
-                started.elapsed().as_secs()
-            );
+            println!("{done} seeds in {}s, no failure", started.elapsed().as_secs());
         }
     };
     match seeds::run_many(next, progress) {

@@ -42,11 +42,7 @@ enum Kind {
 impl FileTree {
     fn put(&mut self, path: PathBuf, kind: Kind, now_ns: i64) {
         self.inodes += 1;
-        let node = Node {
-            kind,
-            inode: self.inodes,
-            modified_ns: now_ns,
-        };
+        let node = Node { kind, inode: self.inodes, modified_ns: now_ns };
         self.nodes.insert(path, node);
     }
 
@@ -71,10 +67,8 @@ impl FileTree {
     fn resolve(&self, path: &Path) -> Result<(&Path, &Node)> {
         let mut at = path;
         for _ in 0..LINKS_MAX {
-            let (key, node) = self
-                .nodes
-                .get_key_value(at)
-                .ok_or_else(|| Error::from(ErrorKind::NotFound))?;
+            let (key, node) =
+                self.nodes.get_key_value(at).ok_or_else(|| Error::from(ErrorKind::NotFound))?;
             match &node.kind {
                 Kind::Link(target) => at = target,
                 _ => return Ok((key, node)),
@@ -151,10 +145,7 @@ impl State {
             let concerned = path == changed || changed.parent() == Some(path);
             // A full slot already promises a wake-up.
             !(concerned
-                && matches!(
-                    sender.try_send(()),
-                    Err(mpsc::error::TrySendError::Closed(()))
-                ))
+                && matches!(sender.try_send(()), Err(mpsc::error::TrySendError::Closed(()))))
         });
     }
 
@@ -268,10 +259,7 @@ impl Fs for SimFs {
 
     fn read_link(&self, link: &Path) -> Result<PathBuf> {
         self.with(|state| match state.files.nodes.get(link) {
-            Some(Node {
-                kind: Kind::Link(target),
-                ..
-            }) => Ok(target.clone()),
+            Some(Node { kind: Kind::Link(target), .. }) => Ok(target.clone()),
             Some(_) => Err(Error::from(ErrorKind::InvalidInput)),
             None => Err(Error::from(ErrorKind::NotFound)),
         })
@@ -279,13 +267,7 @@ impl Fs for SimFs {
 
     fn remove_file(&self, path: &Path) -> Result<()> {
         self.with(|state| {
-            if matches!(
-                state.files.nodes.get(path),
-                Some(Node {
-                    kind: Kind::Dir,
-                    ..
-                })
-            ) {
+            if matches!(state.files.nodes.get(path), Some(Node { kind: Kind::Dir, .. })) {
                 return Err(Error::from(ErrorKind::IsADirectory));
             }
             state.files.nodes.remove(path);

@@ -39,21 +39,14 @@ impl HttpFetch for SimHttp {
         let (wait, failed, cut) = {
             let mut state = self.world.lock();
             let rate = state.faults.http_error;
-            (
-                state.delay(),
-                state.chance(rate),
-                state.rng.random_bool(0.5),
-            )
+            (state.delay(), state.chance(rate), state.rng.random_bool(0.5))
         };
         sleep(wait).await;
         if !self.life.is_alive() {
             std::future::pending::<()>().await;
         }
         if failed && cut {
-            return Ok(Fetched {
-                status: 503,
-                body: b"simulated: come back later".to_vec(),
-            });
+            return Ok(Fetched { status: 503, body: b"simulated: come back later".to_vec() });
         }
         if failed {
             return Err(HttpFetchError::Failed {
@@ -63,10 +56,7 @@ impl HttpFetch for SimHttp {
         }
         let body = self.world.lock().page.body.clone();
         if body.len() > limit {
-            return Err(HttpFetchError::TooLarge {
-                url: url.to_owned(),
-                limit,
-            });
+            return Err(HttpFetchError::TooLarge { url: url.to_owned(), limit });
         }
         Ok(Fetched { status: 200, body })
     }

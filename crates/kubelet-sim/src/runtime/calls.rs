@@ -31,12 +31,7 @@ impl SimRuntime {
     }
 
     fn call(&self, name: &'static str, object: &str, pod: String) -> Call {
-        Call {
-            name,
-            object: object.to_owned(),
-            pod,
-            limit: Some(REQUEST_LIMIT),
-        }
+        Call { name, object: object.to_owned(), pod, limit: Some(REQUEST_LIMIT) }
     }
 
     fn pod_of_sandbox(&self, id: &str) -> String {
@@ -108,30 +103,22 @@ impl cri::Runtime for SimRuntime {
             self.world.lock().check_sandbox_asked(&config);
         }
         let asked_at = self.world.now();
-        change(
-            &self.world,
-            &self.life,
-            call,
-            move |world, inside| async move {
-                let name = world.lock().reserve_sandbox(&config)?;
-                sleep(inside).await;
-                let mut state = world.lock();
-                let half_made = state.faults.half_made_sandbox;
-                if state.chance(half_made) {
-                    // Some failures leave the sandbox behind, some do not.
-                    if state.rng.random_bool(0.5) {
-                        state.add_sandbox(name, config, handler, false, asked_at);
-                    } else {
-                        state.objects.names.remove(&name);
-                    }
-                    return Err(refused(
-                        Code::Unknown,
-                        "failed to setup network for sandbox",
-                    ));
+        change(&self.world, &self.life, call, move |world, inside| async move {
+            let name = world.lock().reserve_sandbox(&config)?;
+            sleep(inside).await;
+            let mut state = world.lock();
+            let half_made = state.faults.half_made_sandbox;
+            if state.chance(half_made) {
+                // Some failures leave the sandbox behind, some do not.
+                if state.rng.random_bool(0.5) {
+                    state.add_sandbox(name, config, handler, false, asked_at);
+                } else {
+                    state.objects.names.remove(&name);
                 }
-                Ok(state.add_sandbox(name, config, handler, true, asked_at))
-            },
-        )
+                return Err(refused(Code::Unknown, "failed to setup network for sandbox"));
+            }
+            Ok(state.add_sandbox(name, config, handler, true, asked_at))
+        })
         .await
     }
 
@@ -141,16 +128,11 @@ impl cri::Runtime for SimRuntime {
         if self.life.is_alive() {
             self.world.lock().check_sandbox_stop_asked(&id, call.name);
         }
-        change(
-            &self.world,
-            &self.life,
-            call,
-            move |world, inside| async move {
-                sleep(inside).await;
-                world.lock().stop_sandbox(&id);
-                Ok(())
-            },
-        )
+        change(&self.world, &self.life, call, move |world, inside| async move {
+            sleep(inside).await;
+            world.lock().stop_sandbox(&id);
+            Ok(())
+        })
         .await
     }
 
@@ -160,16 +142,11 @@ impl cri::Runtime for SimRuntime {
         if self.life.is_alive() {
             self.world.lock().check_sandbox_stop_asked(&id, call.name);
         }
-        change(
-            &self.world,
-            &self.life,
-            call,
-            move |world, inside| async move {
-                sleep(inside).await;
-                world.lock().remove_sandbox(&id);
-                Ok(())
-            },
-        )
+        change(&self.world, &self.life, call, move |world, inside| async move {
+            sleep(inside).await;
+            world.lock().remove_sandbox(&id);
+            Ok(())
+        })
         .await
     }
 
@@ -205,47 +182,42 @@ impl cri::Runtime for SimRuntime {
         if self.life.is_alive() {
             self.world.lock().check_owned_sandbox(&sandbox, call.name);
         }
-        change(
-            &self.world,
-            &self.life,
-            call,
-            move |world, inside| async move {
-                sleep(inside).await;
-                world.lock().add_container(&sandbox, config)
-            },
-        )
+        change(&self.world, &self.life, call, move |world, inside| async move {
+            sleep(inside).await;
+            world.lock().add_container(&sandbox, config)
+        })
         .await
     }
 
     async fn start_container(&self, id: &str) -> Result<(), CallError> {
         let call = self.call("StartContainer", short(id), self.pod_of_container(id));
-        let id = id.to_owned();
+        let (id, asked) = (id.to_owned(), id);
         if self.life.is_alive() {
             self.world.lock().check_start_asked(&id);
         }
-        change(
-            &self.world,
-            &self.life,
-            call,
-            move |world, inside| async move {
-                sleep(inside).await;
-                let program = {
-                    let mut state = world.lock();
-                    let rate = state.faults.start_error;
-                    let fail = state.chance(rate);
-                    state.start(&id, fail)?
-                };
-                if let Some((after, code)) = program.own_exit() {
-                    tokio::spawn(async move {
-                        sleep(after).await;
-                        let reason = if code == 0 { "Completed" } else { "Error" };
-                        world.lock().end(&id, code, reason);
-                    });
-                }
-                Ok(())
-            },
-        )
-        .await
+        let answer = change(&self.world, &self.life, call, move |world, inside| async move {
+            sleep(inside).await;
+            let program = {
+                let mut state = world.lock();
+                let rate = state.faults.start_error;
+                let fail = state.chance(rate);
+                state.start(&id, fail)?
+            };
+            if let Some((after, code)) = program.own_exit() {
+                tokio::spawn(async move {
+                    sleep(after).await;
+                    let reason = if code == 0 { "Completed" } else { "Error" };
+                    world.lock().end(&id, code, reason);
+                });
+            }
+            Ok(())
+        })
+        .await;
+        let mut state = self.world.lock();
+        if let (Ok(()), Some(container)) = (&answer, state.objects.containers.get_mut(asked)) {
+            container.start_answered = true;
+        }
+        answer
     }
 
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CallError> {
@@ -255,30 +227,25 @@ impl cri::Runtime for SimRuntime {
         if self.life.is_alive() {
             self.world.lock().check_stop_asked(&id, call.name);
         }
-        change(
-            &self.world,
-            &self.life,
-            call,
-            move |world, inside| async move {
-                sleep(inside).await;
-                let (mut ended, wait, code) = {
-                    let state = world.lock();
-                    match state.objects.containers.get(&id) {
-                        None if state.faults.stop_unknown_refused => return Err(not_found(&id)),
-                        None => return Ok(()),
-                        Some(container) if !container.is_running() => return Ok(()),
-                        Some(container) => {
-                            let (wait, code) = container.program().on_term(grace);
-                            (container.ended.subscribe(), wait, code)
-                        }
+        change(&self.world, &self.life, call, move |world, inside| async move {
+            sleep(inside).await;
+            let (mut ended, wait, code) = {
+                let state = world.lock();
+                match state.objects.containers.get(&id) {
+                    None if state.faults.stop_unknown_refused => return Err(not_found(&id)),
+                    None => return Ok(()),
+                    Some(container) if !container.is_running() => return Ok(()),
+                    Some(container) => {
+                        let (wait, code) = container.program().on_term(grace);
+                        (container.ended.subscribe(), wait, code)
                     }
-                };
-                // Whatever ends it first, this stop or something else.
-                let _ = tokio::time::timeout(wait, ended.wait_for(|done| *done)).await;
-                world.lock().end(&id, code, "Error");
-                Ok(())
-            },
-        )
+                }
+            };
+            // Whatever ends it first, this stop or something else.
+            let _ = tokio::time::timeout(wait, ended.wait_for(|done| *done)).await;
+            world.lock().end(&id, code, "Error");
+            Ok(())
+        })
         .await
     }
 
@@ -288,16 +255,11 @@ impl cri::Runtime for SimRuntime {
         if self.life.is_alive() {
             self.world.lock().check_stop_asked(&id, call.name);
         }
-        change(
-            &self.world,
-            &self.life,
-            call,
-            move |world, inside| async move {
-                sleep(inside).await;
-                world.lock().remove_container(&id);
-                Ok(())
-            },
-        )
+        change(&self.world, &self.life, call, move |world, inside| async move {
+            sleep(inside).await;
+            world.lock().remove_container(&id);
+            Ok(())
+        })
         .await
     }
 
@@ -320,18 +282,12 @@ impl cri::Runtime for SimRuntime {
     }
 
     async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, CallError> {
-        look(
-            &self.world,
-            &self.life,
-            "ImageStatus",
-            &image.image,
-            |state| {
-                if !state.faults.images_absent {
-                    state.objects.images.insert(image.image.clone());
-                }
-                Ok(state.image(&image.image))
-            },
-        )
+        look(&self.world, &self.life, "ImageStatus", &image.image, |state| {
+            if !state.faults.images_absent {
+                state.objects.images.insert(image.image.clone());
+            }
+            Ok(state.image(&image.image))
+        })
         .await
     }
 
@@ -343,25 +299,17 @@ impl cri::Runtime for SimRuntime {
     ) -> Result<String, CallError> {
         let mut call = self.call("PullImage", &image.image, String::new());
         call.limit = None;
-        change(
-            &self.world,
-            &self.life,
-            call,
-            move |world, inside| async move {
-                let took = Duration::from_millis(world.lock().rng.random_range(10..8_000));
-                sleep(inside + took).await;
-                let mut state = world.lock();
-                let rate = state.faults.pull_error;
-                if state.chance(rate) {
-                    return Err(refused(
-                        Code::Unknown,
-                        "failed to pull and unpack image: simulated",
-                    ));
-                }
-                state.objects.images.insert(image.image.clone());
-                Ok(image_id(&image.image))
-            },
-        )
+        change(&self.world, &self.life, call, move |world, inside| async move {
+            let took = Duration::from_millis(world.lock().rng.random_range(10..8_000));
+            sleep(inside + took).await;
+            let mut state = world.lock();
+            let rate = state.faults.pull_error;
+            if state.chance(rate) {
+                return Err(refused(Code::Unknown, "failed to pull and unpack image: simulated"));
+            }
+            state.objects.images.insert(image.image.clone());
+            Ok(image_id(&image.image))
+        })
         .await
     }
 
@@ -375,16 +323,10 @@ impl cri::Runtime for SimRuntime {
         })
         .await?;
         let stream = UnboundedReceiverStream::new(receiver);
-        Ok(stream
-            .filter(move |_| std::future::ready(life.is_alive()))
-            .map(Ok)
-            .boxed())
+        Ok(stream.filter(move |_| std::future::ready(life.is_alive())).map(Ok).boxed())
     }
 }
 
 fn not_found(id: &str) -> CallErrorKind {
-    refused(
-        Code::NotFound,
-        format!("an error occurred when try to find {id:?}: not found"),
-    )
+    refused(Code::NotFound, format!("an error occurred when try to find {id:?}: not found"))
 }

@@ -35,11 +35,7 @@ impl State {
         let copies = 1 + usize::from(self.chance(doubled));
         // Older runtimes do not say which pod an event is about.
         let pod_uid = (!uid.is_empty() && self.rng.random_bool(0.8)).then(|| uid.to_owned());
-        let event = RuntimeEvent {
-            container_id: id.to_owned(),
-            pod_uid,
-            kind,
-        };
+        let event = RuntimeEvent { container_id: id.to_owned(), pod_uid, kind };
         for _ in 0..copies {
             let wait = if self.chance(delayed) {
                 Duration::from_millis(self.rng.random_range(1..20_000))

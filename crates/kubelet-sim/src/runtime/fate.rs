@@ -76,12 +76,8 @@ impl State {
 
     fn random_twist(&mut self) -> Option<Twist> {
         let faults = &self.faults;
-        let (error, lost, hang, crash) = (
-            faults.call_error,
-            faults.lost_answer,
-            faults.hang,
-            faults.crash_at_call,
-        );
+        let (error, lost, hang, crash) =
+            (faults.call_error, faults.lost_answer, faults.hang, faults.crash_at_call);
         if self.chance(error) {
             return Some(Twist::Refuse(self.random_error()));
         }
@@ -99,11 +95,7 @@ impl State {
         }
         if self.chance(crash) {
             let before = self.rng.random_bool(0.5);
-            return Some(if before {
-                Twist::CrashBefore
-            } else {
-                Twist::CrashAfter
-            });
+            return Some(if before { Twist::CrashBefore } else { Twist::CrashAfter });
         }
         None
     }
@@ -112,10 +104,7 @@ impl State {
         match self.rng.random_range(0..5) {
             0 => refused(Code::Unknown, "simulated: runtime error"),
             1 => refused(Code::Internal, "simulated: internal error"),
-            2 => refused(
-                Code::DeadlineExceeded,
-                "simulated: context deadline exceeded",
-            ),
+            2 => refused(Code::DeadlineExceeded, "simulated: context deadline exceeded"),
             3 => refused(Code::Unavailable, "simulated: transport is closing"),
             _ => CallErrorKind::Unreachable("simulated: connection reset".into()),
         }
@@ -157,17 +146,11 @@ where
         sleep(fate.before).await;
         return Err(failed(&call, unreachable()));
     }
-    tokio::spawn(carry_out(
-        Arc::clone(world),
-        life.clone(),
-        fate,
-        effect,
-        answer,
-    ));
+    tokio::spawn(carry_out(Arc::clone(world), life.clone(), fate, effect, answer));
     let outcome = match call.limit {
-        Some(limit) => timeout(limit, answered)
-            .await
-            .unwrap_or(Ok(Err(CallErrorKind::TimedOut(limit)))),
+        Some(limit) => {
+            timeout(limit, answered).await.unwrap_or(Ok(Err(CallErrorKind::TimedOut(limit))))
+        }
         None => answered.await,
     };
     gate(life).await;
@@ -236,12 +219,8 @@ pub(crate) async fn look<T>(
     read: impl FnOnce(&mut State) -> Result<T, CallErrorKind>,
 ) -> Result<T, CallError> {
     gate(life).await;
-    let call = Call {
-        name,
-        object: object.to_owned(),
-        pod: String::new(),
-        limit: Some(REQUEST_LIMIT),
-    };
+    let call =
+        Call { name, object: object.to_owned(), pod: String::new(), limit: Some(REQUEST_LIMIT) };
     let (wait, trouble) = {
         let mut state = world.lock();
         (state.delay(), state.read_trouble(name))
@@ -290,9 +269,5 @@ async fn gate(life: &Life) {
 }
 
 fn failed(call: &Call, kind: CallErrorKind) -> CallError {
-    CallError {
-        call: call.name,
-        object: call.object.clone(),
-        kind,
-    }
+    CallError { call: call.name, object: call.object.clone(), kind }
 }

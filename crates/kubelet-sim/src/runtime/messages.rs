@@ -18,9 +18,7 @@ impl Sandbox {
 
     fn matches(&self, filter: &v1::PodSandboxFilter) -> bool {
         (filter.id.is_empty() || self.id.starts_with(&filter.id))
-            && filter
-                .state
-                .is_none_or(|value| value.state() == self.state())
+            && filter.state.is_none_or(|value| value.state() == self.state())
             && selects(&filter.label_selector, &self.config.labels)
     }
 
@@ -45,11 +43,7 @@ impl Sandbox {
             created_at: self.created_ns,
             network: Some(v1::PodSandboxNetworkStatus {
                 // containerd reports no address once the sandbox has stopped.
-                ip: if self.ready {
-                    self.ip.clone()
-                } else {
-                    String::new()
-                },
+                ip: if self.ready { self.ip.clone() } else { String::new() },
                 additional_ips: Vec::new(),
             }),
             linux: self.linux(),
@@ -62,9 +56,7 @@ impl Sandbox {
     fn linux(&self) -> Option<v1::LinuxPodSandboxStatus> {
         let context = self.config.linux.as_ref()?.security_context.as_ref()?;
         Some(v1::LinuxPodSandboxStatus {
-            namespaces: Some(v1::Namespace {
-                options: context.namespace_options.clone(),
-            }),
+            namespaces: Some(v1::Namespace { options: context.namespace_options.clone() }),
         })
     }
 }
@@ -102,10 +94,7 @@ impl Container {
             started_at: self.started_ns,
             finished_at: self.finished_ns,
             exit_code: self.exit_code,
-            image: Some(v1::ImageSpec {
-                image: self.image.clone(),
-                ..Default::default()
-            }),
+            image: Some(v1::ImageSpec { image: self.image.clone(), ..Default::default() }),
             image_ref: image_id(&self.image),
             image_id: image_id(&self.image),
             reason: self.reason.clone(),
@@ -124,9 +113,7 @@ impl State {
         filter: Option<&v1::PodSandboxFilter>,
     ) -> Vec<v1::PodSandbox> {
         let all = self.objects.sandboxes.values();
-        all.filter(|s| filter.is_none_or(|f| s.matches(f)))
-            .map(Sandbox::listed)
-            .collect()
+        all.filter(|s| filter.is_none_or(|f| s.matches(f))).map(Sandbox::listed).collect()
     }
 
     pub(crate) fn listed_containers(
@@ -134,9 +121,7 @@ impl State {
         filter: Option<&v1::ContainerFilter>,
     ) -> Vec<v1::Container> {
         let all = self.objects.containers.values();
-        all.filter(|c| filter.is_none_or(|f| c.matches(f)))
-            .map(Container::listed)
-            .collect()
+        all.filter(|c| filter.is_none_or(|f| c.matches(f))).map(Container::listed).collect()
     }
 
     pub(crate) fn image(&self, asked: &str) -> Option<v1::Image> {
@@ -152,7 +137,5 @@ impl State {
 }
 
 fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
-    selector
-        .iter()
-        .all(|(key, value)| labels.get(key) == Some(value))
+    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }

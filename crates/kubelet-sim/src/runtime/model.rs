@@ -63,6 +63,10 @@ pub(crate) struct Container {
     pub(crate) log_path: String,
     /// Turns true when it has exited or is removed.
     pub(crate) ended: watch::Sender<bool>,
+    /// World time of the start.
+    pub(crate) ran_at: Duration,
+    /// The agent was told that it runs.
+    pub(crate) start_answered: bool,
     /// World time of the exit.
     pub(crate) ended_at: Duration,
     pub(crate) foreign: bool,
@@ -92,10 +96,7 @@ impl Container {
         self.config.labels.get(POD_UID).map_or("", String::as_str)
     }
     pub(crate) fn name(&self) -> &str {
-        self.config
-            .labels
-            .get(CONTAINER_NAME)
-            .map_or("", String::as_str)
+        self.config.labels.get(CONTAINER_NAME).map_or("", String::as_str)
     }
     pub(crate) fn attempt(&self) -> u32 {
         self.config.metadata.as_ref().map_or(0, |m| m.attempt)
@@ -114,10 +115,7 @@ pub(crate) fn image_id(name: &str) -> String {
 }
 
 pub(crate) fn refused(code: Code, message: impl Into<String>) -> CallErrorKind {
-    CallErrorKind::Answered {
-        code,
-        message: message.into(),
-    }
+    CallErrorKind::Answered { code, message: message.into() }
 }
 
 impl State {
@@ -132,15 +130,9 @@ impl State {
         config: &v1::PodSandboxConfig,
     ) -> Result<String, CallErrorKind> {
         let Some(meta) = &config.metadata else {
-            return Err(refused(
-                Code::InvalidArgument,
-                "sandbox config must include metadata",
-            ));
+            return Err(refused(Code::InvalidArgument, "sandbox config must include metadata"));
         };
-        let name = format!(
-            "{}_{}_{}_{}",
-            meta.name, meta.namespace, meta.uid, meta.attempt
-        );
+        let name = format!("{}_{}_{}_{}", meta.name, meta.namespace, meta.uid, meta.attempt);
         if !self.objects.names.insert(name.clone()) {
             return Err(refused(
                 Code::Unknown,
@@ -175,11 +167,7 @@ impl State {
             handler,
             ready,
             created_ns: self.wall_ns(),
-            ip: if host {
-                String::new()
-            } else {
-                format!("10.88.{}.{}", ips / 256, ips % 256)
-            },
+            ip: if host { String::new() } else { format!("10.88.{}.{}", ips / 256, ips % 256) },
             asked_at,
             foreign: !config.labels.contains_key(POD_UID),
             config,
@@ -253,10 +241,7 @@ impl State {
             ));
         }
         let Some(meta) = &config.metadata else {
-            return Err(refused(
-                Code::InvalidArgument,
-                "container config must include metadata",
-            ));
+            return Err(refused(Code::InvalidArgument, "container config must include metadata"));
         };
         let asked = config.image.as_ref().map_or("", |image| &image.image);
         let found = self
@@ -291,6 +276,8 @@ impl State {
             reason: String::new(),
             log_path,
             ended: watch::Sender::new(false),
+            ran_at: Duration::ZERO,
+            start_answered: false,
             ended_at: Duration::ZERO,
             foreign,
             config,
@@ -313,16 +300,12 @@ impl State {
 
     /// Starts a created container. With `fail` its process cannot be run.
     pub(crate) fn start(&mut self, id: &str, fail: bool) -> Result<Program, CallErrorKind> {
-        let (wall, ready) = {
-            let container = self.objects.containers.get(id);
-            let sandbox = container.and_then(|c| self.objects.sandboxes.get(&c.sandbox));
-            (self.wall_ns(), sandbox.is_some_and(|s| s.ready))
-        };
+        let container = self.objects.containers.get(id);
+        let sandbox = container.and_then(|c| self.objects.sandboxes.get(&c.sandbox));
+        let ready = sandbox.is_some_and(|s| s.ready);
+        let (wall, now) = (self.wall_ns(), self.now());
         let Some(container) = self.objects.containers.get_mut(id) else {
-            return Err(refused(
-                Code::NotFound,
-                format!("container {id:?}: not found"),
-            ));
+            return Err(refused(Code::NotFound, format!("container {id:?}: not found")));
         };
         if container.state != v1::ContainerState::ContainerCreated {
             let text = format!("container is in {} state", container.state.as_str_name());
@@ -337,12 +320,10 @@ impl State {
         if fail {
             container.started_ns = 0;
             self.end(id, 128, "StartError");
-            return Err(refused(
-                Code::Unknown,
-                "failed to start containerd task: exec failed",
-            ));
+            return Err(refused(Code::Unknown, "failed to start containerd task: exec failed"));
         }
         container.state = v1::ContainerState::ContainerRunning;
+        container.ran_at = now;
         let log = container.log_path.clone();
         let text = format!(
             "container {} runs: {} attempt {}",
@@ -400,9 +381,7 @@ impl State {
 
     pub(crate) fn containers_in(&self, sandbox: &str) -> Vec<String> {
         let all = self.objects.containers.values();
-        all.filter(|c| c.sandbox == sandbox)
-            .map(|c| c.id.clone())
-            .collect()
+        all.filter(|c| c.sandbox == sandbox).map(|c| c.id.clone()).collect()
     }
 
     fn end_all_in(&mut self, sandbox: &str) {

@@ -82,10 +82,7 @@ mod tests {
         for program in [
             Program::Run { term_ms: 250 },
             Program::Deaf,
-            Program::Exit {
-                code: 3,
-                after_ms: 1500,
-            },
+            Program::Exit { code: 3, after_ms: 1500 },
         ] {
             assert_eq!(Program::of_image(&program.image()), Some(program));
         }

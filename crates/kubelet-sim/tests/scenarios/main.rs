@@ -23,10 +23,7 @@ fn node_with(template: &PodTemplate) -> (SimWorld, PodTemplate) {
 /// The only running container of `web`.
 fn web(node: &SimWorld) -> LiveContainer {
     let mut running = node.running("web");
-    node.expect(
-        running.len() == 1,
-        &format!("one container of web runs: {running:?}"),
-    );
+    node.expect(running.len() == 1, &format!("one container of web runs: {running:?}"));
     running.remove(0)
 }
 

@@ -77,13 +77,8 @@ fn container_dies_while_the_agent_is_down() {
 
 #[test]
 fn run_once_pod_ends_while_the_agent_is_down() {
-    let done_soon = Program::Exit {
-        code: 0,
-        after_ms: 20_000,
-    };
-    let template = PodTemplate::steady("web")
-        .program(done_soon)
-        .restart(Restart::Never);
+    let done_soon = Program::Exit { code: 0, after_ms: 20_000 };
+    let template = PodTemplate::steady("web").program(done_soon).restart(Restart::Never);
     let (mut node, _) = node_with(&template);
     node.crash_agent();
     node.run_for(SOON);
@@ -99,9 +94,7 @@ fn lost_events_are_made_up_for() {
     node.with_faults(|faults| faults.event_lost = 1.0);
     let victim = web(&node);
     node.kill(&victim.id);
-    node.wait_until("restart", TWO_MINUTES, |node| {
-        !node.running("web").is_empty()
-    });
+    node.wait_until("restart", TWO_MINUTES, |node| !node.running("web").is_empty());
     node.settle(SOON);
 }
 
@@ -111,9 +104,7 @@ fn broken_event_stream_is_opened_again() {
     node.break_event_streams();
     let victim = web(&node);
     node.kill(&victim.id);
-    node.wait_until("restart", TWO_MINUTES, |node| {
-        !node.running("web").is_empty()
-    });
+    node.wait_until("restart", TWO_MINUTES, |node| !node.running("web").is_empty());
     node.settle(SOON);
 }
 
@@ -129,16 +120,11 @@ fn lost_file_notifications_are_made_up_for() {
 
 #[test]
 fn clock_jumps_do_not_stretch_the_back_off() {
-    let crashing = Program::Exit {
-        code: 1,
-        after_ms: 1_000,
-    };
+    let crashing = Program::Exit { code: 1, after_ms: 1_000 };
     for hours in [-1, 1, -48, 48] {
         let (mut node, _) = node_with(&PodTemplate::steady("web").program(crashing));
         let attempt = |node: &SimWorld| node.running("web").first().map(|c| c.attempt);
-        node.wait_until("a few restarts", TWO_MINUTES * 2, |node| {
-            attempt(node) == Some(3)
-        });
+        node.wait_until("a few restarts", TWO_MINUTES * 2, |node| attempt(node) == Some(3));
         node.wait_until("the crash", SOON, |node| node.running("web").is_empty());
         node.jump_wall(SignedDuration::from_hours(hours));
         // The longest back-off here is forty seconds.
@@ -149,10 +135,7 @@ fn clock_jumps_do_not_stretch_the_back_off() {
 
 #[test]
 fn dead_sandbox_is_replaced_and_finished_work_is_not_redone() {
-    let done = Program::Exit {
-        code: 0,
-        after_ms: 1_000,
-    };
+    let done = Program::Exit { code: 0, after_ms: 1_000 };
     let mut template = PodTemplate::steady("web").restart(Restart::OnFailure);
     template.containers.push(("once".to_owned(), done));
     let (mut node, _) = node_with(&template);

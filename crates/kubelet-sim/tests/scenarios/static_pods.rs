@@ -20,11 +20,7 @@ fn deleted_and_recreated_while_the_old_one_terminates() {
     let (mut node, old) = node_with(&slow());
     node.delete("web.json");
     node.run_for(half_a_second());
-    assert_eq!(
-        web(&node).revision,
-        old.revision,
-        "the old one is still ending"
-    );
+    assert_eq!(web(&node).revision, old.revision, "the old one is still ending");
     let new = node.put("web.json", &slow());
     node.settle(SOON);
     assert_eq!(web(&node).revision, new.revision);
@@ -50,11 +46,7 @@ fn updated_while_the_old_one_terminates() {
     let (mut node, first) = node_with(&slow());
     node.put("web.json", &slow());
     node.run_for(half_a_second());
-    assert_eq!(
-        web(&node).revision,
-        first.revision,
-        "the first is still ending"
-    );
+    assert_eq!(web(&node).revision, first.revision, "the first is still ending");
     let third = node.put("web.json", &slow());
     node.settle(SOON);
     assert_eq!(web(&node).revision, third.revision);
@@ -91,11 +83,7 @@ fn agent_restarts_between_delete_and_recreate() {
     node.run_for(half_a_second());
     node.crash_agent();
     let new = node.put("web.json", &slow());
-    assert_eq!(
-        web(&node).revision,
-        old.revision,
-        "nobody ended it meanwhile"
-    );
+    assert_eq!(web(&node).revision, old.revision, "nobody ended it meanwhile");
     node.start_agent();
     node.settle(SOON);
     assert_eq!(web(&node).revision, new.revision);
@@ -124,11 +112,7 @@ fn same_name_from_two_sources() {
     assert_eq!(web(&node).revision, from_file.revision, "the first stays");
     node.delete("web.json");
     node.settle(SOON);
-    assert_eq!(
-        web(&node).revision,
-        from_url.revision,
-        "the other takes over"
-    );
+    assert_eq!(web(&node).revision, from_url.revision, "the other takes over");
 }
 
 #[test]
