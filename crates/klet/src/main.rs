@@ -1,2 +1,17 @@
-//! x
-fn main() {}
+//! klet: a Kubernetes node in one binary.
+//!
+//! Reads the command line and hands over. Everything else lives in the modules
+//! below and in the crates they call.
+
+use std::process::ExitCode;
+
+mod check;
+mod cli;
+mod logging;
+mod process;
+mod run;
+mod version;
+
+fn main() -> ExitCode {
+    cli::dispatch(std::env::args_os().collect())
+}

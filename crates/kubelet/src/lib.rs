@@ -13,5 +13,6 @@ pub mod pod_workers;
 pub mod status_manager;
 pub mod server;
 pub mod wiring;
+pub mod node;
 
 pub use settings::Settings;

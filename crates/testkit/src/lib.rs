@@ -1,1 +1,34 @@
-//! placeholder
+//! What end-to-end tests, `make run` and `make bench` stand on.
+//!
+//! Owns a private containerd per [`Containerd`] (root, state, socket, bridge
+//! and address range of its own), the images made for it, and the klet
+//! processes started beside it. Everything lives below one numbered directory
+//! guarded by a file lock, so that parallel tests never meet and whatever a
+//! killed test left behind can be found and removed. Never touches a
+//! containerd, bridge or process it did not start.
+
+// Tests measure real time against real processes; simulation never runs this.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod binaries;
+pub mod cleanup;
+pub mod containerd;
+pub mod cri_client;
+pub mod host;
+pub mod http;
+pub mod image;
+pub mod klet;
+pub mod manifest;
+pub mod node;
+pub mod pods;
+pub mod process;
+pub mod slot;
+pub mod wait;
+
+pub use containerd::{Containerd, ContainerdOptions};
+pub use image::Image;
+pub use klet::{Klet, KletOptions};
+pub use manifest::{ManifestDir, PodManifest};
+pub use node::{Node, NodeOptions};
+pub use pods::{ContainerView, PodView};
+pub use wait::eventually;

@@ -3,6 +3,7 @@
 //! Pure. The uid is a hash of the pod as written, so it survives restarts and
 //! upgrades and changes with every edit. Upstream: pkg/kubelet/config/common.go.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus, Toleration};
@@ -24,6 +25,24 @@ impl Origin {
         match self {
             Self::File(_) => Source::File,
             Self::Url(_) => Source::Http,
+        }
+    }
+}
+
+/// For messages: a URL's password is left out.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = match self {
+            Self::File(path) => return write!(f, "{}", path.display()),
+            Self::Url(url) => url,
+        };
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return f.write_str(url);
+        };
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        match rest[..end].rfind('@') {
+            Some(at) => write!(f, "{scheme}://***{}", &rest[at..]),
+            None => f.write_str(url),
         }
     }
 }
@@ -123,6 +142,13 @@ fn tolerate_no_execute(spec: &mut PodSpec) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passwords_stay_out_of_messages() {
+        let shown = |url: &str| Origin::Url(url.to_owned()).to_string();
+        assert_eq!(shown("http://u:p@ss@h/x?a@b"), "http://***@h/x?a@b");
+        assert_eq!(shown("http://h/x@y"), "http://h/x@y");
+    }
 
     #[test]
     fn fnv_matches_published_vectors() {

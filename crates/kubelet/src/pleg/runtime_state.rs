@@ -36,9 +36,9 @@ impl RuntimeStateReader {
     pub fn current(&self) -> RuntimeState {
         self.0.borrow().clone()
     }
-    /// Looks without cloning.
-    pub fn with<T>(&self, look: impl FnOnce(&RuntimeState) -> T) -> T {
-        look(&self.0.borrow())
+    /// The state now; `changed` waits for one that differs from it.
+    pub fn current_and_update(&mut self) -> RuntimeState {
+        self.0.borrow_and_update().clone()
     }
     /// Waits for the next change; never returns once the agent shuts down.
     pub async fn changed(&mut self) {

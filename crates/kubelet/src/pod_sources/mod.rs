@@ -1,1 +1,160 @@
-//! Pod sources.
+//! Pod sources: what should run here, from files and a URL.
+//!
+//! Owns the desired [`PodSet`] and is its only writer. Reads manifests through
+//! the file-system and HTTP ports; writes last good copies of manifests below
+//! the state directory. Never looks at the runtime. Upstream: pkg/kubelet/config.
+
+mod file;
+mod http;
+mod known;
+mod last_good;
+mod merge;
+mod notice;
+mod scan;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_model::{PodSet, Source};
+use tokio::sync::{mpsc, watch};
+
+use crate::ports::{Clock, Fs, HttpFetch, Ports, Tasks};
+use crate::settings::Settings;
+
+pub use merge::{Applied, Duplicate, Merger, SourceUpdate};
+
+/// Updates in flight: one per source. A source with more to say waits, and then
+/// says only what is true by then.
+const UPDATES_MAX: usize = 2;
+/// Pause before a source that panicked is started again.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+
+/// Reads the desired pods. Cheap to clone; each clone notices changes by itself.
+#[derive(Clone)]
+pub struct PodSetReader(watch::Receiver<Arc<PodSet>>);
+
+impl PodSetReader {
+    /// The desired pods as of now.
+    pub fn current(&self) -> Arc<PodSet> {
+        self.0.borrow().clone()
+    }
+
+    /// Waits until the desired pods differ from those last waited for. Never
+    /// returns once the writer is gone.
+    pub async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Not `Clone`: exactly one writer.
+struct PodSetWriter(watch::Sender<Arc<PodSet>>);
+
+/// The ports that sources need.
+#[derive(Clone)]
+struct SourcePorts {
+    fs: Arc<dyn Fs>,
+    http: Arc<dyn HttpFetch>,
+    clock: Arc<dyn Clock>,
+    tasks: Tasks,
+}
+
+/// Starts every configured source.
+pub fn start(settings: &Settings, ports: &Ports) -> PodSetReader {
+    start_with(
+        settings,
+        &SourcePorts {
+            fs: ports.fs.clone(),
+            http: ports.http.clone(),
+            clock: ports.clock.clone(),
+            tasks: ports.tasks.clone(),
+        },
+    )
+}
+
+fn start_with(settings: &Settings, ports: &SourcePorts) -> PodSetReader {
+    let mut configured = Vec::new();
+    let (sender, updates) = mpsc::channel(UPDATES_MAX);
+    if let Some(path) = &settings.static_pod_path {
+        configured.push(Source::File);
+        let source = file::Config {
+            path: path.clone(),
+            node_name: settings.node_name.clone(),
+            root_dir: settings.root_dir.clone(),
+            frequency: settings.file_check_frequency,
+        };
+        let (needs, sender) = (ports.clone(), sender.clone());
+        supervise(&ports.tasks, "file", move || {
+            file::run(source.clone(), needs.clone(), sender.clone())
+        });
+    }
+    if let Some(url) = &settings.static_pod_url {
+        configured.push(Source::Http);
+        let source = http::Config {
+            url: url.clone(),
+            headers: settings.static_pod_url_headers.clone(),
+            node_name: settings.node_name.clone(),
+            frequency: settings.http_check_frequency,
+        };
+        let (fetch, sender) = (ports.http.clone(), sender.clone());
+        supervise(&ports.tasks, "http", move || {
+            http::run(source.clone(), fetch.clone(), sender.clone())
+        });
+    }
+    let merger = Merger::new(configured);
+    let (writer, reader) = watch::channel(Arc::new(merger.snapshot()));
+    let work = merge_updates(merger, updates, PodSetWriter(writer), ports.clock.clone());
+    ports.tasks.spawn(work);
+    PodSetReader(reader)
+}
+
+/// Runs a source, again if it panics: one bad manifest must not end them all.
+fn supervise<F, W>(tasks: &Tasks, name: &'static str, work: W)
+where
+    F: Future<Output = ()> + Send + 'static,
+    W: Fn() -> F + Send + 'static,
+{
+    let spawner = tasks.clone();
+    tasks.spawn(async move {
+        while let Err(error) = spawner.spawn(work()).join().await {
+            if !error.is_panic() {
+                return;
+            }
+            tracing::error!(source = name, %error, "pod source panicked, starting it again");
+            tokio::time::sleep(RESTART_PAUSE).await;
+        }
+    });
+}
+
+async fn merge_updates(
+    mut merger: Merger,
+    mut updates: mpsc::Receiver<SourceUpdate>,
+    writer: PodSetWriter,
+    clock: Arc<dyn Clock>,
+) {
+    let mut reported = Vec::new();
+    while let Some(update) = updates.recv().await {
+        let source = update.source;
+        let applied = merger.apply(update, clock.wall());
+        for duplicate in applied
+            .duplicates
+            .iter()
+            .filter(|one| !reported.contains(*one))
+        {
+            tracing::error!(
+                source = source.as_str(),
+                pod = %duplicate.full_name,
+                uid = %duplicate.uid,
+                "pod ignored: another one with this name or uid is already desired"
+            );
+        }
+        reported.retain(|one: &Duplicate| one.source != source);
+        reported.extend(applied.duplicates);
+        if applied.changed {
+            writer.0.send_replace(Arc::new(merger.snapshot()));
+        }
+    }
+}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use k8s_openapi::api::core::v1::PodStatus;
 use kubelet_model::{DesiredPod, FullName, Grace, PodSet, PodUid};
 use tokio::sync::{mpsc, watch};
 
@@ -74,8 +75,39 @@ impl Dispatcher {
                 self.perform(command, &desired, existing.as_deref().unwrap_or_default());
             }
         }
+        self.report_queued(&desired);
         self.shared.metrics.desired_pods.set(desired.pods.len() as i64);
         self.shared.metrics.working_pods.set(self.workers.len() as i64);
+    }
+
+    /// Pods that wait for their turn have a status too.
+    fn report_queued(&self, desired: &PodSet) {
+        for view in self.shared.statuses.all() {
+            if !self.workers.contains_key(&view.uid) && !desired.pods.contains_key(&view.uid) {
+                self.shared.statuses.remove(&view.uid);
+            }
+        }
+        for pod in desired.pods.values() {
+            if self.workers.contains_key(pod.uid()) {
+                continue;
+            }
+            let mut others =
+                self.workers.iter().filter(|(_, w)| w.facts.full_name == *pod.full_name());
+            let message = match others.next() {
+                Some((uid, _)) => {
+                    format!("waiting until the pod of the same name with uid {uid} is gone")
+                }
+                None => "waiting for the first complete listing of the runtime".to_owned(),
+            };
+            let status = PodStatus {
+                phase: Some("Pending".to_owned()),
+                message: Some(message),
+                ..PodStatus::default()
+            };
+            if self.shared.statuses.get(pod.uid()).as_deref() != Some(&status) {
+                self.shared.statuses.set(pod, status);
+            }
+        }
     }
 
     fn perform(&mut self, command: Command, desired: &PodSet, existing: &[Existing]) {

@@ -17,7 +17,10 @@ const RETRY_UNREACHABLE: Duration = Duration::from_secs(1);
 impl Worker {
     /// Asks for a fresh look and waits for it, or for a new order.
     pub(super) async fn await_observation(&mut self) {
-        self.seen.request().await;
+        if self.requested != Some(self.fence) {
+            self.seen.request().await;
+            self.requested = Some(self.fence);
+        }
         tokio::select! { biased;
             () = self.seen.changed() => {}
             changed = self.orders.changed() => Self::unless_shut_down(changed.is_err()).await,
@@ -28,11 +31,10 @@ impl Worker {
     pub(super) async fn idle(&mut self, wake_at: Option<Mono>) {
         let resync = self.shared.ports.jitter.spread(self.shared.settings.sync_frequency);
         let wait = wake_at.map_or(resync, |at| at.since(self.now()).min(resync));
-        let mut runtime = self.shared.runtime.clone();
         tokio::select! { biased;
             changed = self.orders.changed() => Self::unless_shut_down(changed.is_err()).await,
             () = self.seen.changed() => {}
-            () = runtime.changed() => {}
+            () = self.shared.runtime.changed() => {}
             () = sleep(wait) => {}
         }
     }
@@ -73,7 +75,7 @@ impl Worker {
             }
         }
         self.fence = self.now();
-        hold.settle().await;
+        hold.settle();
     }
 
     /// Notes what came of a step; false if the rest of the plan makes no sense now.

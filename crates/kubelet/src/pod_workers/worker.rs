@@ -10,7 +10,7 @@ use kubelet_model::{
 use tokio::sync::watch;
 
 use super::Shared;
-use crate::pleg::PodWatch;
+use crate::pleg::{PodWatch, RuntimeState};
 use crate::pod_plan::{self, Memory, PlanContext, Termination};
 use crate::status_manager::{Facts, Stage, generate, is_terminal};
 
@@ -40,6 +40,9 @@ pub(super) struct Worker {
     pub(super) memory: Memory,
     /// Observations that began before this say nothing about what was done since.
     pub(super) fence: Mono,
+    /// The fence for which a fresh look was asked for.
+    pub(super) requested: Option<Mono>,
+    runtime: RuntimeState,
     pub(super) files_removed: bool,
     /// The pod ended by itself then; whatever is left of it is stopped.
     ended_itself: Option<Termination>,
@@ -59,9 +62,10 @@ struct Decision {
 }
 
 impl Worker {
-    pub(super) fn new(shared: Shared, uid: PodUid, orders: watch::Receiver<Order>) -> Self {
+    pub(super) fn new(mut shared: Shared, uid: PodUid, orders: watch::Receiver<Order>) -> Self {
         let seen = shared.observations.follow(&uid);
-        let recoveries = shared.runtime.with(|state| state.recoveries);
+        let runtime = shared.runtime.current_and_update();
+        let recoveries = runtime.recoveries;
         Self {
             shared,
             uid,
@@ -69,6 +73,8 @@ impl Worker {
             seen,
             memory: Memory::default(),
             fence: Mono::default(),
+            requested: None,
+            runtime,
             files_removed: false,
             ended_itself: None,
             recoveries,
@@ -86,6 +92,7 @@ impl Worker {
                 self.await_observation().await;
                 continue;
             }
+            self.runtime = self.shared.runtime.current_and_update();
             self.note_turns(&order);
             self.memory.note_observation(&seen, self.now());
             let decision = self.decide(&order, &seen);
@@ -107,7 +114,7 @@ impl Worker {
 
     /// Failures of the past say nothing once the runtime has recovered or the goal has changed.
     fn note_turns(&mut self, order: &Order) {
-        let recoveries = self.shared.runtime.with(|state| state.recoveries);
+        let recoveries = self.runtime.recoveries;
         let ending = matches!(order.intent, Intent::End(_));
         if recoveries != self.recoveries || ending != self.was_ending {
             self.memory.retry_at_once(self.now());
@@ -122,9 +129,8 @@ impl Worker {
         let mut actions = decision.steps.iter().flatten();
         let needs_network =
             !host_network && actions.any(|a| matches!(a, Action::CreateSandbox { .. }));
-        let unusable = self.shared.runtime.with(|state| {
-            state.problem.is_some() || (needs_network && state.network_problem.is_some())
-        });
+        let unusable = self.runtime.problem.is_some()
+            || (needs_network && self.runtime.network_problem.is_some());
         if unusable && !decision.steps.is_empty() {
             return Some(None);
         }
@@ -203,7 +209,7 @@ impl Worker {
     }
 
     fn status(&self, pod: &DesiredPod, seen: &ObservedPod, decision: &Decision) -> PodStatus {
-        let runtime = self.shared.runtime.current();
+        let runtime = &self.runtime;
         let failure = self.memory.sandbox_failure.as_ref().map(|failure| failure.message.as_str());
         let pod_problem =
             runtime.problem.as_deref().or(failure).or(runtime.network_problem.as_deref());

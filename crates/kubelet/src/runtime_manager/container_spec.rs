@@ -118,3 +118,148 @@ const MASKED_PATHS: [&str; 12] = [
 
 const READONLY_PATHS: [&str; 5] =
     ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::Pod;
+    use kubelet_model::Source;
+
+    use super::*;
+
+    fn pod(container: &str, spec: &str) -> DesiredPod {
+        let json = format!(
+            r#"{{"metadata":{{"name":"web-node","namespace":"ns","uid":"u1","labels":{{"app":"web"}},"annotations":{{"a":"b"}}}},
+                "spec":{{"containers":[{{"name":"test_container","image":"foo/image:v1"{container}}}]{spec}}}}}"#
+        );
+        let mut pod: Pod = serde_json::from_str(&json).expect("test pod");
+        kubelet_model::manifest::default_pod(&mut pod);
+        DesiredPod::new(Source::File, Arc::new(pod)).expect("a complete pod")
+    }
+
+    fn config(container: &str, spec: &str) -> v1::ContainerConfig {
+        let pod = pod(container, spec);
+        container_config(&pod, &pod.spec().containers[0], 2, "sha256:1", 1 << 30)
+    }
+
+    fn text_map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn plain_security_context() -> v1::LinuxContainerSecurityContext {
+        let proc = |names: &[&str]| names.iter().map(|name| format!("/proc/{name}")).collect();
+        let mut masked_paths: Vec<String> = proc(&[
+            "asound",
+            "acpi",
+            "interrupts",
+            "kcore",
+            "keys",
+            "latency_stats",
+            "timer_list",
+            "timer_stats",
+            "sched_debug",
+            "scsi",
+        ]);
+        masked_paths.push("/sys/firmware".to_owned());
+        masked_paths.push("/sys/devices/virtual/powercap".to_owned());
+        v1::LinuxContainerSecurityContext {
+            namespace_options: Some(v1::NamespaceOption {
+                network: v1::NamespaceMode::Pod.into(),
+                pid: v1::NamespaceMode::Container.into(),
+                ipc: v1::NamespaceMode::Pod.into(),
+                ..Default::default()
+            }),
+            seccomp: Some(v1::SecurityProfile {
+                profile_type: v1::security_profile::ProfileType::Unconfined.into(),
+                ..Default::default()
+            }),
+            masked_paths,
+            readonly_paths: proc(&["bus", "fs", "irq", "sys", "sysrq-trigger"]),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_plain_container_to_the_letter() {
+        let expected = v1::ContainerConfig {
+            metadata: Some(v1::ContainerMetadata { name: "test_container".to_owned(), attempt: 2 }),
+            image: Some(v1::ImageSpec {
+                image: "sha256:1".to_owned(),
+                user_specified_image: "foo/image:v1".to_owned(),
+                ..Default::default()
+            }),
+            labels: text_map(&[
+                ("io.kubernetes.container.name", "test_container"),
+                ("io.kubernetes.pod.name", "web-node"),
+                ("io.kubernetes.pod.namespace", "ns"),
+                ("io.kubernetes.pod.uid", "u1"),
+            ]),
+            annotations: text_map(&[
+                ("io.kubernetes.container.hash", "8e45cbd0"),
+                ("io.kubernetes.container.restartCount", "2"),
+                ("io.kubernetes.container.terminationMessagePath", "/dev/termination-log"),
+                ("io.kubernetes.container.terminationMessagePolicy", "File"),
+                ("io.kubernetes.pod.terminationGracePeriod", "30"),
+            ]),
+            log_path: "test_container/2.log".to_owned(),
+            linux: Some(v1::LinuxContainerConfig {
+                resources: Some(v1::LinuxContainerResources {
+                    cpu_period: 100_000,
+                    cpu_shares: 2,
+                    oom_score_adj: 1000,
+                    ..Default::default()
+                }),
+                security_context: Some(plain_security_context()),
+            }),
+            ..Default::default()
+        };
+        assert_eq!(config("", ""), expected);
+    }
+
+    #[test]
+    fn everything_a_container_may_ask_for() {
+        let config = config(
+            r#","command":["/bin/$(WHO)"],"args":["$(WHO)","$$(WHO)","$(NONE)"],"workingDir":"/srv",
+                "env":[{"name":"WHO","value":"me"},{"name":"SELF","value":"$(WHO)!"},{"name":"EMPTY"}],
+                "stdin":true,"stdinOnce":true,"tty":true"#,
+            "",
+        );
+        assert_eq!(config.command, ["/bin/me"]);
+        assert_eq!(config.args, ["me", "$(WHO)", "$(NONE)"]);
+        assert_eq!(config.working_dir, "/srv");
+        let envs: Vec<_> = config
+            .envs
+            .iter()
+            .map(|e| format!("{}={}", e.key, String::from_utf8_lossy(&e.value)))
+            .collect();
+        assert_eq!(envs, ["WHO=me", "SELF=me!", "EMPTY="]);
+        assert!(config.stdin && config.stdin_once && config.tty);
+    }
+
+    #[test]
+    fn ports_and_grace_are_annotated_if_set() {
+        let plain = config("", r#","terminationGracePeriodSeconds":7"#).annotations;
+        assert_eq!(plain["io.kubernetes.pod.terminationGracePeriod"], "7");
+        assert_eq!(plain.get("io.kubernetes.container.ports"), None);
+        let ports = config(
+            r#","ports":[{"name":"http","hostPort":8080,"containerPort":80,"protocol":"TCP"}]"#,
+            "",
+        );
+        let text = &ports.annotations["io.kubernetes.container.ports"];
+        let value: serde_json::Value = serde_json::from_str(text).expect("JSON");
+        let expected = serde_json::json!(
+            [{"name": "http", "hostPort": 8080, "containerPort": 80, "protocol": "TCP"}]
+        );
+        assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn namespaces_are_the_sandboxes() {
+        for spec in ["", r#","hostNetwork":true,"hostPID":true,"hostIPC":true"#] {
+            let linux = config("", spec).linux.expect("linux");
+            let options = linux.security_context.and_then(|context| context.namespace_options);
+            assert_eq!(options, Some(sandbox_spec::namespaces(pod("", spec).spec())));
+        }
+    }
+}

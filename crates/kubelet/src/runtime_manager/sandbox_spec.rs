@@ -107,3 +107,130 @@ impl PodIdentity {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::Pod;
+    use kubelet_model::Source;
+
+    use super::*;
+
+    fn pod(metadata: &str, spec: &str) -> DesiredPod {
+        let json = format!(
+            r#"{{"metadata":{{"name":"web-node","namespace":"ns","uid":"u1"{metadata}}},
+                "spec":{{{spec}}}}}"#
+        );
+        let mut pod: Pod = serde_json::from_str(&json).expect("test pod");
+        kubelet_model::manifest::default_pod(&mut pod);
+        DesiredPod::new(Source::File, Arc::new(pod)).expect("a complete pod")
+    }
+
+    fn config(metadata: &str, spec: &str) -> v1::PodSandboxConfig {
+        sandbox_config(&pod(metadata, spec), 3, Path::new("/var/log/pods"))
+    }
+
+    fn text_map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_plain_pod_to_the_letter() {
+        let metadata =
+            r#","labels":{"app":"web"},"annotations":{"kubernetes.io/config.hash":"u1","a":"b"}"#;
+        let expected = v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: "web-node".to_owned(),
+                uid: "u1".to_owned(),
+                namespace: "ns".to_owned(),
+                attempt: 3,
+            }),
+            hostname: "web-node".to_owned(),
+            log_directory: "/var/log/pods/ns_web-node_u1".to_owned(),
+            labels: text_map(&[
+                ("app", "web"),
+                ("io.kubernetes.pod.name", "web-node"),
+                ("io.kubernetes.pod.namespace", "ns"),
+                ("io.kubernetes.pod.uid", "u1"),
+            ]),
+            annotations: text_map(&[("a", "b"), ("kubernetes.io/config.hash", "u1")]),
+            linux: Some(v1::LinuxPodSandboxConfig {
+                security_context: Some(v1::LinuxSandboxSecurityContext {
+                    namespace_options: Some(v1::NamespaceOption {
+                        network: v1::NamespaceMode::Pod.into(),
+                        pid: v1::NamespaceMode::Container.into(),
+                        ipc: v1::NamespaceMode::Pod.into(),
+                        ..Default::default()
+                    }),
+                    seccomp: Some(v1::SecurityProfile {
+                        profile_type: v1::security_profile::ProfileType::RuntimeDefault.into(),
+                        ..Default::default()
+                    }),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        assert_eq!(config(metadata, ""), expected);
+    }
+
+    #[test]
+    fn identity_overrides_labels_of_the_pod() {
+        let config = config(r#","labels":{"io.kubernetes.pod.uid":"evil"}"#, "");
+        assert_eq!(config.labels["io.kubernetes.pod.uid"], "u1");
+    }
+
+    #[test]
+    fn namespaces_follow_the_spec() {
+        let modes = |spec: &str| {
+            let options = namespaces(pod("", spec).spec());
+            format!("{:?} {:?} {:?}", options.network(), options.ipc(), options.pid())
+        };
+        assert_eq!(modes(""), "Pod Pod Container");
+        assert_eq!(modes(r#""hostNetwork":true"#), "Node Pod Container");
+        assert_eq!(modes(r#""hostIPC":true"#), "Pod Node Container");
+        assert_eq!(modes(r#""hostPID":true"#), "Pod Pod Node");
+        assert_eq!(modes(r#""shareProcessNamespace":true"#), "Pod Pod Pod");
+    }
+
+    #[test]
+    fn hostnames() {
+        let name = |spec: &str| config("", spec).hostname;
+        assert_eq!(name(""), "web-node");
+        assert_eq!(name(r#""hostname":"db""#), "db");
+        assert_eq!(name(r#""hostname":"""#), "web-node");
+        assert_eq!(name(r#""hostNetwork":true,"hostname":"db""#), "");
+        let long = format!(r#""hostname":"{}-.{}""#, "x".repeat(61), "y".repeat(10));
+        assert_eq!(name(&long), "x".repeat(61));
+    }
+
+    fn ports(spec: &str) -> Vec<String> {
+        let containers = r#""containers":[
+            {"name":"a","ports":[
+                {"containerPort":80},
+                {"containerPort":53,"protocol":"UDP","hostPort":53,"hostIP":"192.0.2.1"}]},
+            {"name":"b"},
+            {"name":"c","ports":[{"containerPort":9,"protocol":"SCTP"}]}]"#;
+        let mappings = config("", &format!("{containers}{spec}")).port_mappings;
+        let text = |m: &v1::PortMapping| {
+            format!("{:?} {}:{}->{}", m.protocol(), m.host_ip, m.host_port, m.container_port)
+        };
+        mappings.iter().map(text).collect()
+    }
+
+    #[test]
+    fn all_ports_are_sent_mapped_or_not() {
+        assert_eq!(ports(""), ["Tcp :0->80", "Udp 192.0.2.1:53->53", "Sctp :0->9"]);
+    }
+
+    /// It is for the runtime to know that the node's network needs no mapping.
+    #[test]
+    fn a_host_network_pods_ports_are_sent_too() {
+        assert_eq!(
+            ports(r#","hostNetwork":true"#),
+            ["Tcp :80->80", "Udp 192.0.2.1:53->53", "Sctp :9->9"]
+        );
+    }
+}

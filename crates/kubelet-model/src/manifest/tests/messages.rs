@@ -207,6 +207,13 @@ fn bombs() {
         .assert_eq(&summary("- ".repeat(100_000).as_bytes()));
     expect!["line 1, column 8: an alias contains itself"]
         .assert_eq(&summary("a: &a [*a]\n".as_bytes()));
+    // As deep as JSON may be, where it is unknown and where it is free-form.
+    let deep = format!("{}1{}", "{\"a\":".repeat(120), "}".repeat(120));
+    for field in ["\"x\"", "\"metadata\":{\"managedFields\":[{\"fieldsV1\""] {
+        let close = if field.contains('{') { "}]}" } else { "" };
+        let text = format!("{{\"apiVersion\":\"v1\",\"kind\":\"Pod\",{field}:{deep}{close}}}");
+        assert!(summary(text.as_bytes()).contains("metadata.name: missing"));
+    }
     let long = with_container(&format!(
         "command: [{:?}]\nargs: {{a: {:?}}}",
         "x".repeat(1 << 20),

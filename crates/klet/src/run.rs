@@ -1,0 +1,80 @@
+//! `klet kubelet`: from a loaded configuration to a running agent.
+//!
+//! Prints what is wrong before anything starts; then logging, then one
+//! single-threaded runtime, then the agent.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use kubelet::node::Node;
+use kubelet_config::{Config, Flags, Outcome, Warning};
+
+use crate::cli::{complain, say};
+use crate::{logging, process, version};
+
+/// Drop-ins that were skipped are told from this verbosity on, as upstream does.
+const SKIPPED_FILES_VERBOSITY: u32 = 4;
+
+/// Runs the agent until it is told to stop.
+pub fn run(outcome: Outcome) -> ExitCode {
+    if let Some(request) = &outcome.version {
+        say(&version::kubelet(request));
+        return ExitCode::SUCCESS;
+    }
+    warn(&outcome);
+    let Some(config) = outcome.config else {
+        for problem in &outcome.problems {
+            complain(&format!("error: {problem}"));
+        }
+        complain(
+            "cannot start; `klet check` with the same flags shows where each value comes from",
+        );
+        return ExitCode::FAILURE;
+    };
+    match start(config, outcome.flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn warn(outcome: &Outcome) {
+    let verbosity = outcome
+        .config
+        .as_ref()
+        .map_or(0, |config| config.logging.verbosity);
+    for warning in &outcome.warnings {
+        if !matches!(warning, Warning::SkippedFile(_)) || verbosity >= SKIPPED_FILES_VERBOSITY {
+            complain(&format!("warning: {warning}"));
+        }
+    }
+    for unused in &outcome.unconsumed {
+        complain(&format!(
+            "warning: {} (set by {}) is not acted on by this release",
+            unused.path, unused.origin
+        ));
+    }
+}
+
+fn start(config: Config, flags: Flags) -> anyhow::Result<()> {
+    logging::start(&config.logging)?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        kubernetes = version::KUBERNETES,
+        "klet starts"
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the asynchronous runtime")?;
+    runtime.block_on(agent(config, flags))
+}
+
+async fn agent(config: Config, flags: Flags) -> anyhow::Result<()> {
+    let _lock = process::prepare(&config.process, &flags)?;
+    let node = Node::new(&config, &flags)?;
+    node.run(process::shutdown(&flags)).await?;
+    Ok(())
+}

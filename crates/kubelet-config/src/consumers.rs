@@ -1,0 +1,278 @@
+//! Who acts on which setting.
+//!
+//! No configuration is parsed and forgotten: a setting without a consumer is
+//! reported when somebody sets it. The tables name every field and every flag
+//! exactly once, which the tests check against the declarations.
+
+use crate::flags::{FLAGS, Flags, Target};
+use crate::path::FieldPath;
+use crate::provenance::{Origin, Provenance};
+
+/// Something set that is not acted on yet.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unconsumed {
+    /// A field's path, or a flag with its dashes.
+    pub path: String,
+    /// Who set it.
+    pub origin: Origin,
+}
+
+/// Everything somebody set that no module acts on yet.
+pub fn unconsumed(provenance: &Provenance, flags: &Flags) -> Vec<Unconsumed> {
+    let mut out = Vec::new();
+    for (path, _) in FIELDS.iter().filter(|(_, module)| module.is_none()) {
+        let field = FieldPath::dotted(path);
+        let mut origins: Vec<&Origin> = provenance
+            .under(&field)
+            .map(|(_, origin)| origin)
+            .filter(|origin| origin.is_user())
+            .collect();
+        origins.sort();
+        origins.dedup();
+        out.extend(origins.into_iter().map(|origin| Unconsumed {
+            path: (*path).to_owned(),
+            origin: origin.clone(),
+        }));
+    }
+    for flag in FLAGS
+        .iter()
+        .filter(|flag| flag.target == Target::Flags && flags.given.contains_key(flag.name))
+    {
+        if flag_consumer(flag.name).is_none() {
+            let origin = Origin::Flag(flag.name.to_owned());
+            out.push(Unconsumed {
+                path: format!("--{}", flag.name),
+                origin,
+            });
+        }
+    }
+    out
+}
+
+/// The module that acts on a field, by the field's dotted path.
+pub fn field_consumer(path: &str) -> Option<&'static str> {
+    FIELDS
+        .iter()
+        .find(|(field, _)| *field == path)
+        .and_then(|(_, module)| *module)
+}
+
+/// The module that acts on a flag that is not part of the configuration.
+pub fn flag_consumer(name: &str) -> Option<&'static str> {
+    OWN_FLAGS
+        .iter()
+        .find(|(flag, _)| *flag == name)
+        .and_then(|(_, module)| *module)
+}
+
+/// Every flag that is not part of the configuration, and who acts on it.
+#[rustfmt::skip]
+pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
+    ("config", Some("kubelet_config::load")),
+    ("config-dir", Some("kubelet_config::load")),
+    // Refused until there is an API client, so the check is what acts on them.
+    ("kubeconfig", Some("kubelet_config::validate")),
+    ("bootstrap-kubeconfig", Some("kubelet_config::validate")),
+    ("hostname-override", Some("kubelet::wiring")),
+    ("node-ip", None),
+    ("node-labels", None),
+    ("cloud-provider", None),
+    ("runtime-cgroups", None),
+    ("image-credential-provider-config", None),
+    ("image-credential-provider-bin-dir", None),
+    ("cert-dir", None),
+    ("seccomp-default", None),
+    ("minimum-container-ttl-duration", None),
+    ("maximum-dead-containers-per-container", Some("kubelet::pod_plan")),
+    ("maximum-dead-containers", None),
+    ("experimental-allocatable-ignore-eviction", None),
+    ("experimental-mounter-path", None),
+    ("root-dir", Some("kubelet::wiring")),
+    ("lock-file", Some("kubelet::wiring")),
+    ("exit-on-lock-contention", Some("kubelet::wiring")),
+    ("housekeeping-interval", None),
+];
+
+/// Every field of the configuration, and who acts on it.
+#[rustfmt::skip]
+pub static FIELDS: &[(&str, Option<&str>)] = &[
+    ("enableServer", None),
+    ("staticPodPath", Some("kubelet::pod_sources")),
+    ("podLogsDir", Some("kubelet::runtime_manager")),
+    ("syncFrequency", Some("kubelet::pod_workers")),
+    ("fileCheckFrequency", Some("kubelet::pod_sources")),
+    ("httpCheckFrequency", Some("kubelet::pod_sources")),
+    ("staticPodURL", Some("kubelet::pod_sources")),
+    ("staticPodURLHeader", Some("kubelet::pod_sources")),
+    ("address", Some("kubelet::server")),
+    ("port", None),
+    ("readOnlyPort", Some("kubelet::server")),
+    ("tlsCertFile", None),
+    ("tlsPrivateKeyFile", None),
+    ("tlsCipherSuites", None),
+    ("tlsCurvePreferences", None),
+    ("tlsMinVersion", None),
+    ("rotateCertificates", None),
+    ("serverTLSBootstrap", None),
+    ("authentication.x509.clientCAFile", None),
+    ("authentication.webhook.enabled", Some("kubelet_config::validate")),
+    ("authentication.webhook.cacheTTL", None),
+    ("authentication.anonymous.enabled", None),
+    ("authorization.mode", Some("kubelet_config::validate")),
+    ("authorization.webhook.cacheAuthorizedTTL", None),
+    ("authorization.webhook.cacheUnauthorizedTTL", None),
+    ("registryPullQPS", None),
+    ("registryBurst", None),
+    ("imagePullCredentialsVerificationPolicy", None),
+    ("preloadedImagesVerificationAllowlist", None),
+    ("eventRecordQPS", None),
+    ("eventBurst", None),
+    ("enableDebuggingHandlers", None),
+    ("enableContentionProfiling", None),
+    ("healthzPort", Some("kubelet::server")),
+    ("healthzBindAddress", Some("kubelet::server")),
+    ("oomScoreAdj", Some("kubelet::wiring")),
+    ("clusterDomain", None),
+    ("clusterDNS", None),
+    ("streamingConnectionIdleTimeout", None),
+    ("nodeStatusUpdateFrequency", None),
+    ("nodeStatusReportFrequency", None),
+    ("nodeLeaseDurationSeconds", None),
+    ("imageMinimumGCAge", None),
+    ("imageMaximumGCAge", None),
+    ("imageGCHighThresholdPercent", None),
+    ("imageGCLowThresholdPercent", None),
+    ("volumeStatsAggPeriod", None),
+    ("kubeletCgroups", None),
+    ("systemCgroups", None),
+    ("cgroupRoot", None),
+    ("cgroupsPerQOS", None),
+    ("cgroupDriver", None),
+    ("cpuManagerPolicy", None),
+    ("singleProcessOOMKill", None),
+    ("cpuManagerPolicyOptions", None),
+    ("cpuManagerReconcilePeriod", None),
+    ("memoryManagerPolicy", None),
+    ("topologyManagerPolicy", None),
+    ("topologyManagerScope", None),
+    ("topologyManagerPolicyOptions", None),
+    ("qosReserved", None),
+    ("runtimeRequestTimeout", Some("kubelet::wiring")),
+    ("hairpinMode", None),
+    ("maxPods", None),
+    ("podCIDR", None),
+    ("podPidsLimit", None),
+    ("resolvConf", None),
+    ("runOnce", Some("kubelet_config::validate")),
+    ("cpuCFSQuota", None),
+    ("cpuCFSQuotaPeriod", None),
+    ("nodeStatusMaxImages", None),
+    ("maxOpenFiles", Some("kubelet::wiring")),
+    ("contentType", None),
+    ("kubeAPIQPS", None),
+    ("kubeAPIBurst", None),
+    ("serializeImagePulls", None),
+    ("maxParallelImagePulls", None),
+    ("evictionHard", None),
+    ("evictionSoft", None),
+    ("evictionSoftGracePeriod", None),
+    ("evictionPressureTransitionPeriod", None),
+    ("evictionMaxPodGracePeriod", None),
+    ("evictionMinimumReclaim", None),
+    ("mergeDefaultEvictionSettings", Some("kubelet_config::defaults")),
+    ("podsPerCore", None),
+    ("enableControllerAttachDetach", None),
+    ("protectKernelDefaults", None),
+    ("makeIPTablesUtilChains", None),
+    ("iptablesMasqueradeBit", None),
+    ("iptablesDropBit", None),
+    ("featureGates", Some("kubelet_config::gates")),
+    ("failSwapOn", None),
+    ("memorySwap.swapBehavior", None),
+    ("containerLogMaxSize", None),
+    ("containerLogMaxFiles", None),
+    ("containerLogMaxWorkers", None),
+    ("containerLogMonitorInterval", None),
+    ("configMapAndSecretChangeDetectionStrategy", None),
+    ("systemReserved", None),
+    ("kubeReserved", None),
+    ("reservedSystemCPUs", None),
+    ("showHiddenMetricsForVersion", None),
+    ("systemReservedCgroup", None),
+    ("kubeReservedCgroup", None),
+    ("enforceNodeAllocatable", None),
+    ("allowedUnsafeSysctls", None),
+    ("volumePluginDir", None),
+    ("providerID", None),
+    ("kernelMemcgNotification", None),
+    ("logging.format", Some("klet::logging")),
+    ("logging.flushFrequency", None),
+    ("logging.verbosity", Some("klet::logging")),
+    ("logging.vmodule", None),
+    ("logging.options.text.splitStream", None),
+    ("logging.options.text.infoBufferSize", None),
+    ("logging.options.json.splitStream", None),
+    ("logging.options.json.infoBufferSize", None),
+    ("enableSystemLogHandler", None),
+    ("enableSystemLogQuery", None),
+    ("shutdownGracePeriod", None),
+    ("shutdownGracePeriodCriticalPods", None),
+    ("shutdownGracePeriodByPodPriority", None),
+    ("crashLoopBackOff.maxContainerRestartPeriod", Some("kubelet::pod_plan")),
+    ("reservedMemory", None),
+    ("enableProfilingHandler", None),
+    ("enableDebugFlagsHandler", None),
+    ("seccompDefault", None),
+    ("memoryThrottlingFactor", None),
+    ("memoryReservationPolicy", None),
+    ("registerWithTaints", None),
+    ("registerNode", None),
+    ("tracing.endpoint", None),
+    ("tracing.samplingRatePerMillion", None),
+    ("localStorageCapacityIsolation", None),
+    ("containerRuntimeEndpoint", Some("kubelet::wiring")),
+    ("imageServiceEndpoint", Some("kubelet::wiring")),
+    ("failCgroupV1", Some("kubelet::wiring")),
+    ("userNamespaces.idsPerPod", None),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::KubeletConfiguration;
+
+    #[test]
+    fn every_field_is_listed_once() {
+        let mut listed: Vec<&str> = FIELDS.iter().map(|(path, _)| *path).collect();
+        let mut declared = KubeletConfiguration::all_settings();
+        listed.sort_unstable();
+        declared.sort_unstable();
+        assert_eq!(listed, declared);
+    }
+
+    #[test]
+    fn every_flag_outside_the_configuration_is_listed_once() {
+        let mut listed: Vec<&str> = OWN_FLAGS.iter().map(|(name, _)| *name).collect();
+        let mut declared: Vec<&str> = FLAGS
+            .iter()
+            .filter(|flag| flag.target == Target::Flags)
+            .map(|flag| flag.name)
+            .collect();
+        listed.sort_unstable();
+        declared.sort_unstable();
+        assert_eq!(listed, declared);
+    }
+
+    #[test]
+    fn config_flags_name_fields_that_exist() {
+        for flag in FLAGS {
+            if let Target::Config(path) = flag.target {
+                assert!(
+                    FIELDS.iter().any(|(field, _)| *field == path),
+                    "--{}: {path}",
+                    flag.name
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Facts as text: a pod, what the runtime holds of it, what its worker remembers.
+//!
+//! ```text
+//! web Always app,db grace=5: sandbox 1 ready; app exited=1 ago=3s restarts=2 crashes=2
+//! ```
+//!
+//! Before the colon: name, policy, containers (`app` unless named), `hostnet`,
+//! `grace=<s>`. After it, separated by `;`:
+//!
+//! - `sandbox <attempt> ready|dead [noip] [hostnet] [id=<id>]`; without any such
+//!   item there is one ready sandbox of attempt 0, unless `no sandbox` says otherwise;
+//! - `<container> running|created|unknown|exited=<code> [restarts=<n>] [ago=<s>]
+//!   [in=<attempt>] [changed] [id=<id>]`, and what the worker remembers of it:
+//!   `[crashes=<n>] [ran=<s>]`;
+//! - `<container> failed=<reason> retry=<s>`: its last start failed.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use kubelet_model::hash::container_hash;
+use kubelet_model::{
+    BackoffPolicy, ContainerName, ContainerState, DesiredPod, Exit, Mono, ObservedContainer,
+    ObservedPod, ObservedSandbox, PodUid, SandboxId, Source, WaitReason, Waiting,
+};
+
+use crate::pod_plan::{Memory, PlanContext};
+
+/// Monotonic now of every scene.
+pub const NOW: Mono = Mono(Duration::from_secs(100_000));
+/// Upstream's crash-loop back-off.
+pub const BACKOFF: BackoffPolicy = BackoffPolicy {
+    initial: Duration::from_secs(10),
+    max: Duration::from_secs(300),
+    forget_after: Duration::from_secs(600),
+};
+
+/// Wall-clock now of every scene: 2026-01-02T03:04:05.6Z.
+pub fn wall() -> Timestamp {
+    Timestamp::new(1_767_323_045, 600_000_000).expect("a valid time")
+}
+
+/// All facts of one plan.
+#[derive(Clone)]
+pub struct Scene {
+    pub pod: DesiredPod,
+    pub seen: ObservedPod,
+    pub memory: Memory,
+}
+
+impl Scene {
+    pub fn context(&self, max_dead: u32) -> PlanContext<'_> {
+        PlanContext { now: NOW, wall: wall(), memory: &self.memory, backoff: BACKOFF, max_dead }
+    }
+}
+
+/// Short enough to read when a property fails.
+impl fmt::Debug for Scene {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spec = self.pod.spec();
+        let names: Vec<_> = spec.containers.iter().map(|c| c.name.as_str()).collect();
+        write!(f, "{} {}", spec.restart_policy.as_deref().unwrap_or_default(), names.join(","))?;
+        for s in &self.seen.sandboxes {
+            write!(f, "; sandbox {} ready={} hostnet={}", s.attempt, s.ready, s.host_network)?;
+            write!(f, " ips={:?}", s.ips)?;
+        }
+        for c in &self.seen.containers {
+            let changed = c.hash != instance(c.name.as_str(), 0).hash;
+            write!(f, "; {} in={} changed={changed} {:?}", c.id, c.sandbox, c.state)?;
+        }
+        write!(f, "; {:?}", self.memory)
+    }
+}
+
+/// The image of every container of a scene, by its name.
+pub fn image_of(name: &str) -> String {
+    format!("registry/{name}:1")
+}
+
+/// A desired pod `<name>` in namespace `ns` with uid `u1`.
+pub fn pod(name: &str, policy: &str, containers: &[&str], hostnet: bool, grace: i64) -> DesiredPod {
+    let container = |name: &&str| Container {
+        name: (*name).to_owned(),
+        image: Some(image_of(name)),
+        ..Container::default()
+    };
+    let mut pod = Pod {
+        spec: Some(PodSpec {
+            containers: containers.iter().map(container).collect(),
+            restart_policy: Some(policy.to_owned()),
+            host_network: Some(hostnet),
+            termination_grace_period_seconds: Some(grace),
+            ..PodSpec::default()
+        }),
+        ..Pod::default()
+    };
+    pod.metadata.name = Some(name.to_owned());
+    pod.metadata.namespace = Some("ns".to_owned());
+    pod.metadata.uid = Some("u1".to_owned());
+    DesiredPod::new(Source::File, Arc::new(pod)).expect("a complete pod")
+}
+
+/// Reads a scene; a typo panics with the word.
+pub fn scene(text: &str) -> Scene {
+    let (head, items) = text.split_once(':').expect("a scene has a colon");
+    let mut words = head.split_whitespace();
+    let name = words.next().expect("a pod has a name");
+    let policy = words.next().expect("a pod has a policy");
+    let (mut containers, mut hostnet, mut grace) = (vec!["app"], false, 30);
+    for word in words {
+        match word.split_once('=') {
+            Some(("grace", seconds)) => grace = number(seconds),
+            None if word == "hostnet" => hostnet = true,
+            None => containers = word.split(',').collect(),
+            _ => panic!("unknown word {word:?}"),
+        }
+    }
+    let mut scene = Scene {
+        pod: pod(name, policy, &containers, hostnet, grace),
+        seen: ObservedPod::absent(PodUid::new("u1"), NOW),
+        memory: Memory::default(),
+    };
+    let items: Vec<&str> = items.split(';').map(str::trim).filter(|i| !i.is_empty()).collect();
+    let (sandboxes, containers): (Vec<_>, Vec<_>) =
+        items.into_iter().partition(|i| i.starts_with("sandbox ") || *i == "no sandbox");
+    let default = ["sandbox 0 ready"];
+    let sandboxes = if sandboxes.is_empty() { &default[..] } else { &sandboxes };
+    for item in sandboxes.iter().filter(|item| **item != "no sandbox") {
+        scene.seen.sandboxes.push(sandbox(item, hostnet));
+    }
+    scene.seen.sort();
+    for item in containers {
+        add_container(&mut scene, item);
+    }
+    scene.seen.sort();
+    let Scene { seen, memory, .. } = &mut scene;
+    memory.note_observation(seen, NOW);
+    scene
+}
+
+fn sandbox(item: &str, pod_hostnet: bool) -> ObservedSandbox {
+    let mut words = item.split_whitespace().skip(1);
+    let attempt: u32 = number(words.next().expect("a sandbox has an attempt"));
+    let mut sandbox = ObservedSandbox {
+        id: SandboxId::new(format!("s{attempt}")),
+        attempt,
+        ready: false,
+        created_at: wall(),
+        host_network: pod_hostnet,
+        ips: if pod_hostnet { Vec::new() } else { vec![format!("10.0.0.{}", attempt % 250 + 1)] },
+    };
+    for word in words {
+        match word.split_once('=') {
+            Some(("id", id)) => sandbox.id = SandboxId::new(id),
+            None if word == "ready" => sandbox.ready = true,
+            None if word == "dead" => {}
+            None if word == "noip" => sandbox.ips.clear(),
+            None if word == "hostnet" => sandbox.host_network = true,
+            _ => panic!("unknown word {word:?} in {item:?}"),
+        }
+    }
+    sandbox
+}
+
+fn add_container(scene: &mut Scene, item: &str) {
+    let mut words = item.split_whitespace();
+    let name = words.next().expect("a container has a name");
+    let newest = scene.seen.sandboxes.first().map(|s| s.attempt);
+    let mut instance = instance(name, newest.unwrap_or(0));
+    let (mut ago, mut ran) = (Duration::ZERO, Duration::from_secs(1));
+    let (mut crashes, mut failed, mut id) = (0, None, None);
+    for word in words {
+        match word.split_once('=') {
+            None => match word {
+                "running" => instance.state = ContainerState::Running { started_at: wall() },
+                "created" => instance.state = ContainerState::Created,
+                "unknown" => instance.state = ContainerState::Unknown,
+                "changed" => instance.hash = Some(container_hash(name, "registry/other:1")),
+                _ => panic!("unknown word {word:?} in {item:?}"),
+            },
+            Some(("exited", code)) => instance.state = ContainerState::Exited(exit(number(code))),
+            Some(("restarts", count)) => instance.restart_count = number(count),
+            Some(("in", attempt)) => instance.sandbox = SandboxId::new(format!("s{attempt}")),
+            Some(("id", text)) => id = Some(text),
+            Some(("ago", text)) => ago = seconds(text),
+            Some(("ran", text)) => ran = seconds(text),
+            Some(("crashes", count)) => crashes = number(count),
+            Some(("failed", reason)) => failed = Some((wait_reason(reason), Duration::ZERO)),
+            Some(("retry", text)) => failed = failed.map(|(reason, _)| (reason, seconds(text))),
+            Some(_) => panic!("unknown word {word:?} in {item:?}"),
+        }
+    }
+    let container = ContainerName::new(name);
+    if let Some((reason, pause)) = failed {
+        let waiting = Waiting { reason, message: "it said no".to_owned() };
+        // A pull's back-off starts at ten seconds, so it began that long before its retry.
+        let now = match reason {
+            WaitReason::ErrImagePull => NOW + pause - Duration::from_secs(10),
+            _ => NOW,
+        };
+        scene.memory.note_failed_start(&container, waiting, &image_of(name), pause, now);
+        return;
+    }
+    let number = instance.restart_count;
+    instance.id = id.map_or_else(|| format!("{name}-{number}"), str::to_owned).as_str().into();
+    if let ContainerState::Exited(exit) = &mut instance.state {
+        exit.finished_at = wall() - ago;
+        exit.started_at = Some(wall() - ago - ran);
+    }
+    // Starts after an exit, the last of them just before this instance's run.
+    let mut earlier = ObservedPod::absent(PodUid::new("u1"), NOW);
+    earlier.containers.push(ObservedContainer {
+        id: "earlier".into(),
+        state: ContainerState::Exited(exit(1)),
+        ..instance.clone()
+    });
+    for _ in 0..crashes {
+        scene.memory.note_start(&earlier, &container, BACKOFF, NOW - ago - ran);
+    }
+    scene.seen.containers.push(instance);
+}
+
+/// An instance as the agent would have made it.
+pub fn instance(name: &str, sandbox_attempt: u32) -> ObservedContainer {
+    ObservedContainer {
+        id: "".into(),
+        name: ContainerName::new(name),
+        sandbox: SandboxId::new(format!("s{sandbox_attempt}")),
+        restart_count: 0,
+        hash: Some(container_hash(name, &image_of(name))),
+        created_at: wall(),
+        image: image_of(name),
+        image_id: format!("sha256:{name}"),
+        state: ContainerState::Created,
+    }
+}
+
+/// An exit as runtimes report it.
+pub fn exit(code: i32) -> Exit {
+    Exit {
+        code,
+        reason: if code == 0 { "Completed" } else { "Error" }.to_owned(),
+        message: String::new(),
+        started_at: Some(wall()),
+        finished_at: wall(),
+    }
+}
+
+fn wait_reason(text: &str) -> WaitReason {
+    match text {
+        "ErrImagePull" => WaitReason::ErrImagePull,
+        "CreateContainerError" => WaitReason::CreateContainerError,
+        "RunContainerError" => WaitReason::RunContainerError,
+        _ => panic!("unknown reason {text:?}"),
+    }
+}
+
+fn seconds(text: &str) -> Duration {
+    Duration::from_secs(number(text.strip_suffix('s').expect("a time ends in s")))
+}
+
+fn number<T: FromStr>(text: &str) -> T {
+    text.parse().unwrap_or_else(|_| panic!("not a number: {text:?}"))
+}

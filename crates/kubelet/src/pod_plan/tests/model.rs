@@ -1,0 +1,104 @@
+//! A runtime in which every action succeeds.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kubelet_model::{
+    Action, ContainerState, Exit, Mono, ObservedContainer, ObservedSandbox, SandboxId, Steps,
+};
+
+use super::dsl::{self, BACKOFF, NOW, Scene};
+use crate::pod_plan::{PodPlan, plan_live};
+
+/// A pod's world: its facts, a clock, and what a stopped container exits with.
+pub(super) struct World {
+    pub scene: Scene,
+    pub exit_code: i32,
+    pub files_removed: bool,
+    made: u32,
+}
+
+impl World {
+    pub fn new(scene: Scene, exit_code: i32) -> Self {
+        Self { scene, exit_code, files_removed: false, made: 0 }
+    }
+
+    pub fn plan(&mut self) -> PodPlan {
+        self.scene.memory.note_observation(&self.scene.seen, NOW);
+        plan_live(&self.scene.pod, &self.scene.seen, &self.scene.context(1))
+    }
+
+    /// Performs all steps as the worker does, and looks at the result.
+    pub fn perform(&mut self, steps: &Steps) {
+        let before = self.scene.seen.clone();
+        for action in steps.iter().flatten() {
+            if let Action::StartContainer { name, .. } = action {
+                self.scene.memory.note_start(&before, name, BACKOFF, NOW);
+            }
+            self.apply(action);
+            if let Action::StartContainer { name, .. } = action {
+                self.scene.memory.note_started(name);
+            }
+            self.scene.seen.sort();
+        }
+    }
+
+    fn apply(&mut self, action: &Action) {
+        let code = self.exit_code;
+        self.made += 1;
+        let seen = &mut self.scene.seen;
+        match action {
+            Action::CreateSandbox { attempt } => {
+                assert!(!seen.may_run(), "a sandbox is made while an old one runs");
+                let host_network = self.scene.pod.spec().host_network == Some(true);
+                let id = SandboxId::new(format!("new-{}", self.made));
+                let ips = if host_network { Vec::new() } else { vec!["10.9.9.9".to_owned()] };
+                let created_at = later(self.made);
+                let attempt = *attempt;
+                let sandbox =
+                    ObservedSandbox { id, attempt, ready: true, created_at, host_network, ips };
+                seen.sandboxes.push(sandbox);
+            }
+            Action::StartContainer { name, restart_count } => {
+                let sandbox = seen.sandboxes.first().expect("a container needs a sandbox");
+                assert!(sandbox.ready, "{name} starts in a stopped sandbox");
+                let container = ObservedContainer {
+                    id: format!("new-{}", self.made).as_str().into(),
+                    sandbox: sandbox.id.clone(),
+                    restart_count: restart_count.unwrap_or(0),
+                    created_at: later(self.made),
+                    state: ContainerState::Running { started_at: later(self.made) },
+                    ..dsl::instance(name.as_str(), 0)
+                };
+                seen.containers.push(container);
+            }
+            Action::StopContainer { id, .. } => {
+                seen.containers.iter_mut().filter(|c| &c.id == id).for_each(|c| end(c, code));
+            }
+            Action::StopSandbox { id } => {
+                seen.sandboxes.iter_mut().filter(|s| &s.id == id).for_each(|s| s.ready = false);
+                let inside = seen.containers.iter_mut().filter(|c| &c.sandbox == id);
+                inside.filter(|c| c.state.may_run()).for_each(|c| end(c, code));
+            }
+            Action::RemoveContainer { id, .. } => seen.containers.retain(|c| &c.id != id),
+            Action::RemoveSandbox { id } => {
+                seen.sandboxes.retain(|s| &s.id != id);
+                seen.containers.retain(|c| &c.sandbox != id);
+            }
+            Action::RemovePodFiles => self.files_removed = true,
+        }
+    }
+}
+
+fn end(container: &mut ObservedContainer, code: i32) {
+    container.state = ContainerState::Exited(Exit { finished_at: dsl::wall(), ..dsl::exit(code) });
+}
+
+fn later(made: u32) -> Timestamp {
+    dsl::wall() + Duration::from_secs(u64::from(made))
+}
+
+/// Times for the properties of grace.
+pub(super) fn at(seconds: u64) -> Mono {
+    NOW + Duration::from_secs(seconds)
+}

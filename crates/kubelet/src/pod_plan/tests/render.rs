@@ -1,0 +1,46 @@
+//! Plans as text: a line per step, per container held back, and for the timer.
+
+use kubelet_model::{Action, Steps};
+
+use super::dsl::NOW;
+use crate::pod_plan::PodPlan;
+
+pub(super) fn plan(plan: &PodPlan) -> String {
+    let mut lines: Vec<String> = lines(&plan.steps);
+    for (name, waiting) in &plan.waiting {
+        lines.push(format!("{name} waits: {}", waiting.reason));
+    }
+    if let Some(at) = plan.wake_at {
+        lines.push(format!("wake {}s", at.since(NOW).as_secs()));
+    }
+    or_nothing(&lines)
+}
+
+pub(super) fn steps(steps: &Steps) -> String {
+    or_nothing(&lines(steps))
+}
+
+fn lines(steps: &Steps) -> Vec<String> {
+    steps.iter().map(|step| step.iter().map(action).collect::<Vec<_>>().join(" + ")).collect()
+}
+
+fn or_nothing(lines: &[String]) -> String {
+    if lines.is_empty() { "nothing".to_owned() } else { lines.join("\n") }
+}
+
+fn action(action: &Action) -> String {
+    match action {
+        Action::CreateSandbox { attempt } => format!("create sandbox {attempt}"),
+        Action::StartContainer { name, restart_count: Some(count) } => {
+            format!("start {name} restarts={count}")
+        }
+        Action::StartContainer { name, restart_count: None } => format!("start {name}"),
+        Action::StopContainer { id, grace, why, .. } => {
+            format!("stop {id} {}s {why:?}", grace.duration().as_secs())
+        }
+        Action::StopSandbox { id } => format!("stop sandbox {id}"),
+        Action::RemoveContainer { id, .. } => format!("remove {id}"),
+        Action::RemoveSandbox { id } => format!("remove sandbox {id}"),
+        Action::RemovePodFiles => "remove files".to_owned(),
+    }
+}

@@ -1,0 +1,69 @@
+//! Ending a pod: stop everything, then remove everything.
+
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use kubelet_model::Grace;
+
+use super::dsl::{NOW, scene};
+use super::render;
+use crate::pod_plan::{Termination, plan_cleanup, plan_termination};
+
+fn check_stop(grace: i64, elapsed: u64, text: &str, expected: Expect) {
+    let termination = Termination { since: NOW, grace: Grace::from_secs(grace) };
+    let now = NOW + Duration::from_secs(elapsed);
+    expected.assert_eq(&render::steps(&plan_termination(&scene(text).seen, termination, now)));
+}
+
+fn check_cleanup(files_removed: bool, text: &str, expected: Expect) {
+    expected.assert_eq(&render::steps(&plan_cleanup(&scene(text).seen, files_removed)));
+}
+
+#[test]
+fn containers_stop_side_by_side_then_sandboxes() {
+    check_stop(
+        30,
+        0,
+        "web Always app,db: sandbox 0 ready; sandbox 1 ready; app running restarts=1; app exited=1; db unknown",
+        expect![[r#"
+            stop app-1 30s PodTerminating + stop db-0 30s PodTerminating
+            stop sandbox s1 + stop sandbox s0"#]],
+    );
+}
+
+#[test]
+fn grace_is_what_is_left_of_it() {
+    check_stop(
+        30,
+        12,
+        "web Always: no sandbox; app running",
+        expect!["stop app-0 18s PodTerminating"],
+    );
+    for (grace, elapsed) in [(30, 29), (30, 31), (1, 0), (0, 0)] {
+        check_stop(
+            grace,
+            elapsed,
+            "web Always: no sandbox; app running",
+            expect!["stop app-0 2s PodTerminating"],
+        );
+    }
+}
+
+#[test]
+fn what_is_dead_needs_no_stopping() {
+    check_stop(30, 0, "web Always: sandbox 0 dead; app exited=1; app created", expect!["nothing"]);
+}
+
+#[test]
+fn containers_go_before_sandboxes_and_files_last() {
+    check_cleanup(
+        false,
+        "web Always app,db: sandbox 0 dead; app exited=1; db created",
+        expect![[r#"
+            remove app-0 + remove db-0
+            remove sandbox s0
+            remove files"#]],
+    );
+    check_cleanup(false, "web Always: no sandbox", expect!["remove files"]);
+    check_cleanup(true, "web Always: no sandbox", expect!["nothing"]);
+}

@@ -1,0 +1,176 @@
+//! The HTTP source: fetches a Pod or PodList at intervals.
+//!
+//! A fetch that fails keeps the previous pods. Upstream: pkg/kubelet/config/http.go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_model::Source;
+use kubelet_model::manifest::{self, Fnv128, MAX_BYTES, Origin, Problem};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::merge::SourceUpdate;
+use super::notice::Notice;
+use crate::ports::{HttpFetch, HttpFetchError};
+
+/// Shortest interval between fetches, so that a zero cannot make them spin.
+const FREQUENCY_MIN: Duration = Duration::from_millis(100);
+/// Time for one fetch. The port promises it too; a port that breaks its promise
+/// must not stop the source.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What the HTTP source was told.
+#[derive(Debug, Clone)]
+pub(super) struct Config {
+    pub(super) url: String,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) node_name: String,
+    pub(super) frequency: Duration,
+}
+
+/// Delivers the URL's pods until the receiver is gone.
+pub(super) async fn run(
+    config: Config,
+    http: Arc<dyn HttpFetch>,
+    sender: mpsc::Sender<SourceUpdate>,
+) {
+    let frequency = config.frequency.max(FREQUENCY_MIN);
+    let mut poller = Poller::new(config, http);
+    loop {
+        let next = Instant::now() + frequency;
+        let (pods, notices) = poller.poll().await;
+        notices.iter().for_each(Notice::log);
+        if let Some(pods) = pods {
+            let update = SourceUpdate {
+                source: Source::Http,
+                pods,
+            };
+            if sender.send(update).await.is_err() {
+                return;
+            }
+        }
+        sleep_until(next).await;
+    }
+}
+
+/// Fetches, and remembers what it saw and said.
+pub(super) struct Poller {
+    config: Config,
+    http: Arc<dyn HttpFetch>,
+    /// Hash of the body last looked at, and what is wrong with it.
+    body: Option<(String, Vec<Problem>)>,
+    /// What was last said.
+    problem: Option<Vec<Problem>>,
+    has_pods: bool,
+}
+
+impl Poller {
+    pub(super) fn new(config: Config, http: Arc<dyn HttpFetch>) -> Self {
+        Self {
+            config,
+            http,
+            body: None,
+            problem: None,
+            has_pods: false,
+        }
+    }
+
+    /// Fetches once. Returns the pods if they may have changed, and what to say.
+    pub(super) async fn poll(&mut self) -> (Option<Vec<Pod>>, Vec<Notice>) {
+        let body = match self.fetch().await {
+            Ok(body) => body,
+            Err(message) => return (None, self.complain(vec![whole(message)])),
+        };
+        if body.is_empty() {
+            self.body = None;
+            self.has_pods = false;
+            let message = "answered nothing; no pods run from it".to_owned();
+            return (Some(Vec::new()), self.complain(vec![whole(message)]));
+        }
+        let hash = hash_of(&body);
+        match &self.body {
+            Some((seen, problems)) if *seen == hash => (None, self.settle(problems.clone())),
+            _ => self.look(&body, hash),
+        }
+    }
+
+    /// Looks at a body that differs from the last.
+    fn look(&mut self, body: &[u8], hash: String) -> (Option<Vec<Pod>>, Vec<Notice>) {
+        let origin = Origin::Url(self.config.url.clone());
+        match manifest::prepare(body, &self.config.node_name, &origin) {
+            Ok(prepared) => {
+                self.body = Some((hash, Vec::new()));
+                self.has_pods = true;
+                let mut notices = self.settle(Vec::new());
+                if !prepared.warnings.is_empty() {
+                    let (origin, warnings) = (self.origin(), prepared.warnings);
+                    notices.push(Notice::Warnings { origin, warnings });
+                }
+                (Some(prepared.pods), notices)
+            }
+            Err(problems) => {
+                self.body = Some((hash, problems.clone()));
+                (None, self.settle(problems))
+            }
+        }
+    }
+
+    /// An answer came: says what is wrong with it, or that nothing is any more.
+    fn settle(&mut self, problems: Vec<Problem>) -> Vec<Notice> {
+        if !problems.is_empty() {
+            return self.complain(problems);
+        }
+        let recovered = self.problem.take().map(|_| Notice::Recovered {
+            origin: self.origin(),
+        });
+        recovered.into_iter().collect()
+    }
+
+    async fn fetch(&self) -> Result<Vec<u8>, String> {
+        let get = self
+            .http
+            .get(&self.config.url, &self.config.headers, MAX_BYTES);
+        let answer = tokio::time::timeout(FETCH_TIMEOUT, get).await;
+        let fetched = answer.map_err(|_| "did not answer in time".to_owned())?;
+        let fetched = fetched.map_err(|error: HttpFetchError| error.to_string())?;
+        match fetched.status {
+            200 => Ok(fetched.body),
+            status => Err(format!("answered with status {status}, not 200")),
+        }
+    }
+
+    fn complain(&mut self, problems: Vec<Problem>) -> Vec<Notice> {
+        if self.problem.as_ref() == Some(&problems) {
+            return Vec::new();
+        }
+        self.problem = Some(problems.clone());
+        let kept = self.has_pods;
+        vec![Notice::Broken {
+            origin: self.origin(),
+            problems,
+            kept,
+            from_copy: false,
+        }]
+    }
+
+    fn origin(&self) -> String {
+        Origin::Url(self.config.url.clone()).to_string()
+    }
+}
+
+fn whole(message: String) -> Problem {
+    Problem {
+        line: None,
+        column: None,
+        field: String::new(),
+        message,
+    }
+}
+
+fn hash_of(bytes: &[u8]) -> String {
+    let mut hash = Fnv128::default();
+    hash.write(bytes);
+    hash.hex()
+}

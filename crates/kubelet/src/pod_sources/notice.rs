@@ -1,0 +1,171 @@
+//! What a source tells the operator, each once per change.
+//!
+//! Scanning returns notices as data; only `log` writes them out.
+
+use std::path::PathBuf;
+
+use kubelet_model::FullName;
+use kubelet_model::manifest::Problem;
+
+/// Problems written out per notice; the rest is counted.
+const PROBLEMS_SHOWN: usize = 10;
+
+/// Something an operator should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Notice {
+    /// A manifest cannot be used.
+    Broken {
+        /// File or URL.
+        origin: String,
+        problems: Vec<Problem>,
+        /// Its last good pods go on running.
+        kept: bool,
+        /// They come from the copy of an earlier run.
+        from_copy: bool,
+    },
+    /// A manifest that was broken is good again.
+    Recovered { origin: String },
+    /// A good manifest says things nobody acts on.
+    Warnings {
+        origin: String,
+        warnings: Vec<Problem>,
+    },
+    /// An entry is no manifest.
+    Skipped { path: PathBuf, why: &'static str },
+    /// A pod is already defined by another file.
+    Duplicate {
+        path: PathBuf,
+        full_name: FullName,
+        by: PathBuf,
+    },
+    /// The manifest path does not exist.
+    Missing { path: PathBuf },
+    /// The manifest path cannot be looked at.
+    Unreadable {
+        path: PathBuf,
+        why: String,
+        pods_kept: usize,
+    },
+    /// The manifest path can be looked at again.
+    Back { path: PathBuf },
+    /// More manifests than are read.
+    TooMany { path: PathBuf, limit: usize },
+    /// A last good copy cannot be written or removed.
+    CopyFailed { path: PathBuf, why: String },
+    /// Changes are not announced; rescans notice them.
+    WatchFailed { path: PathBuf, why: String },
+}
+
+impl Notice {
+    /// Writes the notice to the log.
+    pub(super) fn log(&self) {
+        match self {
+            Self::Broken {
+                origin,
+                problems,
+                kept,
+                from_copy,
+            } => {
+                log_broken(origin, problems, *kept, *from_copy);
+            }
+            Self::Recovered { origin } => tracing::info!(file = origin, "manifest is good again"),
+            Self::Warnings { origin, warnings } => {
+                let first = warnings.first();
+                tracing::warn!(
+                    file = origin,
+                    line = first.and_then(|problem| problem.line),
+                    field = first.map(|problem| problem.field.as_str()),
+                    problems = joined(warnings),
+                    "manifest used, but not all of it"
+                );
+            }
+            Self::Skipped { path, why } => {
+                tracing::warn!(file = %path.display(), why, "not a manifest, skipped");
+            }
+            Self::Duplicate {
+                path,
+                full_name,
+                by,
+            } => tracing::error!(
+                file = %path.display(),
+                pod = %full_name,
+                defined_by = %by.display(),
+                "pod ignored: another manifest defines one of the same name"
+            ),
+            Self::Missing { path } => tracing::error!(
+                path = %path.display(),
+                "manifest path does not exist; no static pods run until it does"
+            ),
+            Self::Unreadable {
+                path,
+                why,
+                pods_kept,
+            } => tracing::error!(
+                path = %path.display(),
+                why,
+                pods_kept,
+                "manifest path cannot be read; its pods stay as they are"
+            ),
+            Self::Back { path } => {
+                tracing::info!(path = %path.display(), "manifest path is readable again");
+            }
+            Self::TooMany { path, limit } => tracing::error!(
+                path = %path.display(),
+                limit,
+                "more manifests than are read; the last by name are left out"
+            ),
+            Self::CopyFailed { path, why } => tracing::warn!(
+                file = %path.display(),
+                why,
+                "cannot keep a copy of the manifest to fall back on after a restart"
+            ),
+            Self::WatchFailed { path, why } => tracing::warn!(
+                path = %path.display(),
+                why,
+                "manifest path is not watched; changes are noticed by rescanning"
+            ),
+        }
+    }
+}
+
+fn log_broken(origin: &str, problems: &[Problem], kept: bool, from_copy: bool) {
+    let first = problems.first();
+    let line = first.and_then(|problem| problem.line);
+    let field = first.map(|problem| problem.field.as_str());
+    let problems = joined(problems);
+    match (kept, from_copy) {
+        (true, true) => tracing::error!(
+            file = origin,
+            line,
+            field,
+            problems,
+            "manifest cannot be used; its last good copy from before the restart runs"
+        ),
+        (true, false) => tracing::error!(
+            file = origin,
+            line,
+            field,
+            problems,
+            "manifest cannot be used; its last good version stays"
+        ),
+        (false, _) => tracing::error!(
+            file = origin,
+            line,
+            field,
+            problems,
+            "manifest cannot be used and has no good version"
+        ),
+    }
+}
+
+fn joined(problems: &[Problem]) -> String {
+    let mut shown: Vec<String> = problems
+        .iter()
+        .take(PROBLEMS_SHOWN)
+        .map(ToString::to_string)
+        .collect();
+    if let Some(more @ 1..) = problems.len().checked_sub(PROBLEMS_SHOWN) {
+        shown.push(format!("and {more} more"));
+    }
+    shown.join("; ")
+}

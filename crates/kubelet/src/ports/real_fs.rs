@@ -1,0 +1,171 @@
+//! The machine's file system.
+//!
+//! Reads are bounded and never block on a FIFO or device, writes are atomic,
+//! and removal stays inside one mount. Holds no state.
+
+mod remove;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::fs::{ChangeStream, DirEntry, FileStamp, Fs};
+
+/// The kernel's file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealFs;
+
+impl Fs for RealFs {
+    fn stat(&self, path: &Path) -> io::Result<DirEntry> {
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        Ok(entry(name.to_owned(), &rustix::fs::stat(path)?))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        let mut entries = Vec::new();
+        for found in std::fs::read_dir(dir)? {
+            let name = found?.file_name();
+            match rustix::fs::stat(dir.join(&name)) {
+                Ok(stat) => entries.push(entry(name, &stat)),
+                Err(Errno::NOENT) => {}
+                // There is something; reading it will say what is wrong.
+                Err(_) => entries.push(DirEntry {
+                    name,
+                    is_file: true,
+                    is_dir: false,
+                    stamp: FileStamp::default(),
+                }),
+            }
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+        // Opening a FIFO without NONBLOCK would wait for a writer.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&file)?;
+        if !FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                "not a regular file",
+            ));
+        }
+        let too_large = || {
+            let message = format!("the file has more than {limit} bytes");
+            io::Error::new(ErrorKind::FileTooLarge, message)
+        };
+        let size = usize::try_from(stat.st_size).map_err(|_| too_large())?;
+        if size > limit {
+            return Err(too_large());
+        }
+        // The file may grow while it is read.
+        let mut content = Vec::with_capacity(size);
+        let bound = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+        File::from(file).take(bound).read_to_end(&mut content)?;
+        if content.len() > limit {
+            return Err(too_large());
+        }
+        Ok(content)
+    }
+
+    fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        let draft = draft_of(path)?;
+        let result = write_draft(&draft, content).and_then(|()| std::fs::rename(&draft, path));
+        if let Err(error) = result {
+            // The first error is the one to report.
+            let _ = std::fs::remove_file(&draft);
+            return Err(error);
+        }
+        sync_parent(path)
+    }
+
+    fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(mode).create(path)
+    }
+
+    fn symlink(&self, target: &Path, link: &Path) -> io::Result<()> {
+        let draft = draft_of(link)?;
+        self.remove_file(&draft)?;
+        std::os::unix::fs::symlink(target, &draft)?;
+        std::fs::rename(&draft, link).inspect_err(|_| {
+            let _ = std::fs::remove_file(&draft);
+        })
+    }
+
+    fn read_link(&self, link: &Path) -> io::Result<PathBuf> {
+        std::fs::read_link(link)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            result => result,
+        }
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        remove::remove_tree(path)
+    }
+
+    fn watch(&self, path: &Path) -> io::Result<ChangeStream> {
+        watch::watch(path)
+    }
+}
+
+fn entry(name: OsString, stat: &Stat) -> DirEntry {
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let nanoseconds =
+        |seconds: i64, rest: u64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+    DirEntry {
+        name,
+        is_file: kind.is_file(),
+        is_dir: kind.is_dir(),
+        stamp: FileStamp {
+            inode: (stat.st_dev, stat.st_ino),
+            size: u64::try_from(stat.st_size).unwrap_or_default(),
+            modified_ns: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
+            changed_ns: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
+        },
+    }
+}
+
+/// Where the next version of a file is written, beside it.
+///
+/// The name is fixed, so that drafts left by crashes do not pile up.
+fn draft_of(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| {
+        let message = format!("{} has no file name", path.display());
+        io::Error::new(ErrorKind::InvalidInput, message)
+    })?;
+    let mut draft = OsString::from(".");
+    draft.push(name);
+    draft.push(".new");
+    Ok(path.with_file_name(draft))
+}
+
+fn write_draft(draft: &Path, content: &[u8]) -> io::Result<()> {
+    RealFs.remove_file(draft)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = File::from(rustix::fs::open(draft, flags, Mode::RUSR | Mode::WUSR)?);
+    file.write_all(content)?;
+    // Otherwise a power cut could leave the new name with no content.
+    file.sync_all()
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(parent)?.sync_all()
+}

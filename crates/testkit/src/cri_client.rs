@@ -1,0 +1,87 @@
+//! CRI, for tests: blocking calls on a connection of its own.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use cri::{CallError, Runtime, v1};
+
+/// How long one call may take.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+
+/// A blocking CRI client. Not for use inside an async task.
+pub struct Cri {
+    runtime: tokio::runtime::Runtime,
+    client: Arc<dyn Runtime>,
+}
+
+impl Cri {
+    /// Connects, lazily, to the runtime's socket.
+    pub fn connect(socket: &Path) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start an async runtime for CRI")?;
+        let guard = runtime.enter();
+        let client = cri::CriClient::new(cri::ClientConfig {
+            runtime_endpoint: format!("unix://{}", socket.display()),
+            image_endpoint: None,
+            request_timeout: CALL_LIMIT,
+        })
+        .with_context(|| format!("cannot connect to {}", socket.display()))?;
+        drop(guard);
+        Ok(Self { runtime, client: Arc::new(client) })
+    }
+
+    /// The connection itself, for what is not offered here.
+    pub fn block_on<T>(
+        &self,
+        call: impl AsyncFnOnce(Arc<dyn Runtime>) -> Result<T, CallError>,
+    ) -> Result<T> {
+        self.wait(call(Arc::clone(&self.client)))
+    }
+
+    fn wait<T>(&self, call: impl Future<Output = Result<T, CallError>>) -> Result<T> {
+        Ok(self.runtime.block_on(call)?)
+    }
+
+    /// Fails unless the runtime and its network are ready.
+    pub fn require_ready(&self) -> Result<()> {
+        let answer = self.wait(self.client.status())?;
+        let conditions = answer.status.map(|status| status.conditions).unwrap_or_default();
+        for wanted in ["RuntimeReady", "NetworkReady"] {
+            let found = conditions.iter().find(|condition| condition.r#type == wanted);
+            let found = found.with_context(|| format!("the runtime does not report {wanted}"))?;
+            ensure!(found.status, "not {wanted}: {} {}", found.reason, found.message);
+        }
+        Ok(())
+    }
+
+    /// All sandboxes, ready or not.
+    pub fn sandboxes(&self) -> Result<Vec<v1::PodSandbox>> {
+        self.wait(self.client.list_pod_sandbox(None))
+    }
+
+    /// All containers, in any state.
+    pub fn containers(&self) -> Result<Vec<v1::Container>> {
+        self.wait(self.client.list_containers(None))
+    }
+
+    /// Details of one container.
+    pub fn container_status(&self, id: &str) -> Result<v1::ContainerStatus> {
+        self.wait(self.client.container_status(id))
+    }
+
+    /// Details of one sandbox.
+    pub fn sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus> {
+        self.wait(self.client.pod_sandbox_status(id))
+    }
+}
+
+impl std::fmt::Debug for Cri {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Cri")
+    }
+}

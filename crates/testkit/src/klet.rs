@@ -1,0 +1,213 @@
+//! A klet process, started as a user would start it.
+//!
+//! Owns the process, its configuration file, its directories and its ports.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use crate::http;
+use crate::pods::{self, PodView};
+use crate::process::{self, Process};
+use crate::wait::eventually;
+
+/// How long klet may take to answer on its health port.
+const START_LIMIT: Duration = Duration::from_secs(10);
+/// How long klet may take to end after SIGTERM.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// How to start klet.
+#[derive(Debug, Clone)]
+pub struct KletOptions {
+    /// The program.
+    pub binary: PathBuf,
+    /// Directory for its state, configuration and log; removed by its owner.
+    pub dir: PathBuf,
+    /// The runtime's address.
+    pub endpoint: String,
+    /// A manifest, or a directory of them.
+    pub manifests: PathBuf,
+    /// The node's name.
+    pub node_name: String,
+    /// Ports for health and for /pods, if they are free; else, or if `None`, any.
+    pub ports: Option<(u16, u16)>,
+}
+
+/// A klet process.
+#[derive(Debug)]
+pub struct Klet {
+    process: Option<Process>,
+    options: KletOptions,
+    health_port: u16,
+    read_only_port: u16,
+}
+
+impl Klet {
+    /// Writes the configuration, starts klet and waits until it is healthy.
+    pub fn start(options: KletOptions) -> Result<Self> {
+        let mut klet = Self::prepare(options)?;
+        klet.launch()?;
+        klet.wait_healthy()?;
+        Ok(klet)
+    }
+
+    /// Writes the configuration and starts nothing: [`Self::launch`] does.
+    pub fn prepare(options: KletOptions) -> Result<Self> {
+        fs::create_dir_all(&options.dir)
+            .with_context(|| format!("cannot create {}", options.dir.display()))?;
+        // Both at once, so that they differ.
+        let (health, read_only) = match options.ports {
+            Some((health, pods)) => (reserve_port(health)?, reserve_port(pods)?),
+            None => (reserve_port(0)?, reserve_port(0)?),
+        };
+        let klet =
+            Self { process: None, health_port: health.1, read_only_port: read_only.1, options };
+        let config = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "staticPodPath": klet.options.manifests,
+            "podLogsDir": klet.pod_logs_dir(),
+            "containerRuntimeEndpoint": klet.options.endpoint,
+            "healthzPort": klet.health_port,
+            "readOnlyPort": klet.read_only_port,
+            "failCgroupV1": false,
+            // A standalone node has no API server to ask.
+            "authentication": {"webhook": {"enabled": false}},
+            "authorization": {"mode": "AlwaysAllow"},
+        });
+        let path = klet.config_path();
+        fs::write(&path, format!("{config:#}\n"))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(klet)
+    }
+
+    /// Starts the process and does not wait for it.
+    pub fn launch(&mut self) -> Result<()> {
+        let mut command = Command::new(&self.options.binary);
+        command
+            .arg("kubelet")
+            .arg("--config")
+            .arg(self.config_path())
+            .arg("--root-dir")
+            .arg(self.root_dir())
+            .arg("--hostname-override")
+            .arg(&self.options.node_name);
+        self.process = Some(Process::spawn("klet", &mut command, &self.log_path())?);
+        Ok(())
+    }
+
+    /// Waits until the health port answers `ok`.
+    pub fn wait_healthy(&mut self) -> Result<()> {
+        let port = self.health_port;
+        let process = self.process.as_mut().context("klet is not running")?;
+        let result = eventually(START_LIMIT, "klet to be healthy", || {
+            process.check_alive()?;
+            let body = http::get_ok(port, "/healthz")?;
+            ensure!(body.trim() == "ok", "/healthz says {body:?}");
+            Ok(())
+        });
+        result.with_context(|| format!("klet's log ends:\n{}", self.log_tail()))
+    }
+
+    /// The pods klet reports.
+    pub fn pods(&self) -> Result<Vec<PodView>> {
+        pods::parse(&http::get_ok(self.read_only_port, "/pods")?)
+    }
+
+    /// SIGKILL: no chance to save or to say good-bye.
+    pub fn kill9(&mut self) -> Result<()> {
+        match self.process.take() {
+            Some(mut process) => process.kill(),
+            None => Ok(()),
+        }
+    }
+
+    /// SIGTERM, and wait for the end.
+    pub fn stop(&mut self) -> Result<ExitStatus> {
+        let mut process = self.process.take().context("klet is not running")?;
+        process.terminate(STOP_LIMIT)
+    }
+
+    /// Kills it, if it runs, starts it anew and waits until it is healthy.
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill9()?;
+        self.launch()?;
+        self.wait_healthy()
+    }
+
+    /// Process id, while it runs.
+    pub fn process_id(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
+    }
+
+    /// Fails, with the end of the log, if klet has ended by itself.
+    pub fn check_alive(&mut self) -> Result<()> {
+        self.process.as_mut().context("klet is not running")?.check_alive()
+    }
+
+    /// Port of /healthz.
+    pub fn health_port(&self) -> u16 {
+        self.health_port
+    }
+
+    /// Port of /pods and /metrics.
+    pub fn read_only_port(&self) -> u16 {
+        self.read_only_port
+    }
+
+    /// Where containers' logs go.
+    pub fn pod_logs_dir(&self) -> PathBuf {
+        self.options.dir.join("pod-logs")
+    }
+
+    /// klet's state.
+    pub fn root_dir(&self) -> PathBuf {
+        self.options.dir.join("root")
+    }
+
+    /// The node's name.
+    pub fn node_name(&self) -> &str {
+        &self.options.node_name
+    }
+
+    /// The end of klet's own log.
+    pub fn log_tail(&self) -> String {
+        process::tail(&self.log_path(), 60)
+    }
+
+    /// klet's own log.
+    pub fn log_path(&self) -> PathBuf {
+        self.options.dir.join("klet.log")
+    }
+
+    fn config_path(&self) -> PathBuf {
+        self.options.dir.join("kubelet-config.json")
+    }
+}
+
+/// The wanted port if nobody listens on it, else any such port. It is free again
+/// when the listener is dropped.
+pub fn reserve_port(wanted: u16) -> Result<(TcpListener, u16)> {
+    let listener = TcpListener::bind(("127.0.0.1", wanted))
+        .or_else(|_| TcpListener::bind(("127.0.0.1", 0)))
+        .context("cannot find a free port")?;
+    let port = listener.local_addr().context("cannot read the port")?.port();
+    Ok((listener, port))
+}
+
+/// Files in the fixed directory of container logs that link into `dir`.
+pub fn log_links_into(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir("/var/log/containers") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| fs::read_link(path).is_ok_and(|target| target.starts_with(dir)))
+        .collect()
+}

@@ -1,0 +1,166 @@
+//! Static pod manifests: made in code, put into a directory as an editor would.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::image;
+
+/// A directory of manifests.
+#[derive(Debug, Clone)]
+pub struct ManifestDir(PathBuf);
+
+impl ManifestDir {
+    /// Makes the directory if need be.
+    pub fn new(path: &Path) -> Result<Self> {
+        fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(Self(path.to_owned()))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes or replaces a file. It appears whole: a reader never sees half of it.
+    pub fn put(&self, file: &str, content: impl AsRef<str>) -> Result<()> {
+        let (hidden, path) = (self.0.join(format!(".{file}.new")), self.0.join(file));
+        fs::write(&hidden, content.as_ref())
+            .and_then(|()| fs::rename(&hidden, &path))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Writes a pod under the file name `NAME.json`.
+    pub fn put_pod(&self, pod: &PodManifest) -> Result<()> {
+        self.put(&format!("{}.json", pod.name), pod.to_json())
+    }
+
+    /// Removes a file.
+    pub fn remove(&self, file: &str) -> Result<()> {
+        let path = self.0.join(file);
+        fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
+    }
+
+    /// Removes the file of a pod put by [`Self::put_pod`].
+    pub fn remove_pod(&self, name: &str) -> Result<()> {
+        self.remove(&format!("{name}.json"))
+    }
+
+    /// Removes every file.
+    pub fn clear(&self) -> Result<()> {
+        let entries =
+            fs::read_dir(&self.0).with_context(|| format!("cannot list {}", self.0.display()))?;
+        for entry in entries {
+            let path = entry.context("cannot list the manifests")?.path();
+            fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// A pod of plain containers. Unless told otherwise: restarted always, and one
+/// second to end in, because tests stop many.
+#[derive(Debug, Clone)]
+pub struct PodManifest {
+    name: String,
+    labels: Vec<(String, String)>,
+    annotations: Vec<(String, String)>,
+    restart_policy: String,
+    grace_seconds: u32,
+    containers: Vec<Value>,
+}
+
+impl PodManifest {
+    /// A pod with no container yet.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            labels: Vec::new(),
+            annotations: Vec::new(),
+            restart_policy: "Always".to_owned(),
+            grace_seconds: 1,
+            containers: Vec::new(),
+        }
+    }
+
+    /// A pod with one container, `main`, that runs a shell script in busybox.
+    pub fn script(name: &str, script: &str) -> Self {
+        Self::new(name).container("main", script)
+    }
+
+    /// A pod with one container, `main`, that only waits, in the smallest image.
+    pub fn pause(name: &str) -> Self {
+        let mut pod = Self::new(name);
+        pod.containers.push(json!({
+            "name": "main", "image": image::PAUSE, "imagePullPolicy": "IfNotPresent",
+        }));
+        pod
+    }
+
+    /// Adds a container that runs a shell script in busybox.
+    pub fn container(mut self, name: &str, script: &str) -> Self {
+        self.containers.push(json!({
+            "name": name,
+            "image": image::BUSYBOX,
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["/bin/sh", "-c", script],
+        }));
+        self
+    }
+
+    /// Sets a field of the container added last.
+    pub fn with(mut self, field: &str, value: Value) -> Self {
+        if let Some(container) = self.containers.last_mut() {
+            container[field] = value;
+        }
+        self
+    }
+
+    /// Adds a label.
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.labels.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Adds an annotation.
+    pub fn annotation(mut self, key: &str, value: &str) -> Self {
+        self.annotations.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// `Always`, `OnFailure` or `Never`.
+    pub fn restart(mut self, policy: &str) -> Self {
+        self.restart_policy = policy.to_owned();
+        self
+    }
+
+    /// Seconds between SIGTERM and SIGKILL.
+    pub fn grace(mut self, seconds: u32) -> Self {
+        self.grace_seconds = seconds;
+        self
+    }
+
+    /// The manifest, which is also YAML.
+    pub fn to_json(&self) -> String {
+        let map = |pairs: &[(String, String)]| -> Value {
+            pairs.iter().map(|(key, value)| (key.clone(), json!(value))).collect::<Value>()
+        };
+        let manifest = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": self.name,
+                "labels": map(&self.labels),
+                "annotations": map(&self.annotations),
+            },
+            "spec": {
+                "restartPolicy": self.restart_policy,
+                "terminationGracePeriodSeconds": self.grace_seconds,
+                "containers": self.containers,
+            },
+        });
+        format!("{manifest:#}\n")
+    }
+}

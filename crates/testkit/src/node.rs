@@ -1,0 +1,158 @@
+//! A whole node for a test: containerd, klet, a directory of manifests.
+//!
+//! Whatever a test waits for in vain is reported with the ends of both logs.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use cri::v1;
+
+use crate::binaries;
+use crate::containerd::{Containerd, ContainerdOptions};
+use crate::cri_client::Cri;
+use crate::klet::{Klet, KletOptions};
+use crate::manifest::ManifestDir;
+use crate::pods::PodView;
+use crate::wait::eventually;
+
+/// Longest a test waits for anything ordinary.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How a test's node differs from the usual one.
+#[derive(Debug, Clone, Default)]
+pub struct NodeOptions {
+    /// Have containerd down, without so much as a socket, for the test to restart.
+    pub runtime_absent: bool,
+    /// Watch this file of the manifest directory instead of the directory.
+    pub single_file: Option<String>,
+    /// Leave klet to be launched by the test.
+    pub klet_absent: bool,
+}
+
+/// A node.
+#[derive(Debug)]
+pub struct Node {
+    // In this order: klet ends before its runtime does.
+    /// The node agent.
+    pub klet: Klet,
+    /// Its runtime.
+    pub containerd: Containerd,
+    /// Its manifests.
+    pub manifests: ManifestDir,
+    cri: Cri,
+}
+
+impl Node {
+    /// A node with both processes running and no pods.
+    pub fn start() -> Result<Self> {
+        Self::start_with(NodeOptions::default())
+    }
+
+    /// A node that differs from the usual one.
+    pub fn start_with(options: NodeOptions) -> Result<Self> {
+        let binary = binaries::klet_binary()?;
+        let mut containerd = Containerd::start(ContainerdOptions::with_usual_images()?)?;
+        if options.runtime_absent {
+            containerd.kill()?;
+            containerd.remove_socket()?;
+        }
+        let manifests = ManifestDir::new(&containerd.dir().join("manifests"))?;
+        let watched = match &options.single_file {
+            Some(file) => manifests.path().join(file),
+            None => manifests.path().to_owned(),
+        };
+        let mut klet = Klet::prepare(KletOptions {
+            binary,
+            dir: containerd.dir().join("klet"),
+            endpoint: containerd.endpoint(),
+            manifests: watched,
+            node_name: "n1".to_owned(),
+            ports: None,
+        })?;
+        if !options.klet_absent {
+            klet.launch()?;
+            klet.wait_healthy()?;
+        }
+        let cri = containerd.cri()?;
+        Ok(Self { klet, containerd, manifests, cri })
+    }
+
+    /// A connection to the runtime.
+    pub fn cri(&self) -> &Cri {
+        &self.cri
+    }
+
+    /// Waits for `attempt` to succeed; a failure carries the ends of both logs.
+    pub fn eventually<T>(&self, what: &str, attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        self.within(LIMIT, what, attempt)
+    }
+
+    /// [`Self::eventually`] with a limit of one's own.
+    pub fn within<T>(
+        &self,
+        limit: Duration,
+        what: &str,
+        attempt: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        eventually(limit, what, attempt).with_context(|| self.logs())
+    }
+
+    fn logs(&self) -> String {
+        format!(
+            "containerd's log ends:\n{}\n\nklet's log ends:\n{}\n",
+            self.containerd.log_tail(),
+            self.klet.log_tail()
+        )
+    }
+
+    /// The pod made from the manifest of that name.
+    pub fn pod(&self, manifest: &str) -> Result<PodView> {
+        let name = format!("{manifest}-{}", self.klet.node_name());
+        let pods = self.klet.pods()?;
+        let found = pods.iter().find(|pod| pod.name == name);
+        found.cloned().with_context(|| format!("/pods has no {name}, only {pods:?}"))
+    }
+
+    /// Waits until every container of the pod runs, and returns the pod.
+    pub fn wait_running(&self, manifest: &str) -> Result<PodView> {
+        self.eventually(&format!("{manifest} to run"), || {
+            let pod = self.pod(manifest)?;
+            let all = !pod.containers.is_empty()
+                && pod.containers.iter().all(|container| container.state == "running");
+            ensure!(pod.phase == "Running" && all, "it is {pod:?}");
+            Ok(pod)
+        })
+    }
+
+    /// Waits until neither klet nor the runtime knows the pod.
+    pub fn wait_gone(&self, manifest: &str) -> Result<()> {
+        self.eventually(&format!("{manifest} to be gone"), || {
+            ensure!(self.pod(manifest).is_err(), "/pods still has {:?}", self.pod(manifest));
+            let (sandboxes, containers) = self.in_runtime(manifest)?;
+            ensure!(sandboxes.is_empty(), "the runtime still has {sandboxes:?}");
+            ensure!(containers.is_empty(), "the runtime still has {containers:?}");
+            Ok(())
+        })
+    }
+
+    /// Sandboxes and containers the runtime has of a pod.
+    pub fn in_runtime(&self, manifest: &str) -> Result<(Vec<v1::PodSandbox>, Vec<v1::Container>)> {
+        let name = format!("{manifest}-{}", self.klet.node_name());
+        let own = |labels: &std::collections::BTreeMap<String, String>| {
+            labels.get("io.kubernetes.pod.name") == Some(&name)
+        };
+        let mut sandboxes = self.cri.sandboxes()?;
+        sandboxes.retain(|sandbox| own(&sandbox.labels));
+        let mut containers = self.cri.containers()?;
+        containers.retain(|container| own(&container.labels));
+        Ok((sandboxes, containers))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.logs());
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! klet may die at any instant: no container notices, and it catches up.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use testkit::{Node, PodManifest};
+
+/// Every container in the runtime: id, with creation and start times and attempt.
+fn containers(node: &Node) -> Result<BTreeMap<String, (i64, i64, u32)>> {
+    let mut found = BTreeMap::new();
+    for container in node.cri().containers()? {
+        let status = node.cri().container_status(&container.id)?;
+        let attempt = container.metadata.map_or(0, |metadata| metadata.attempt);
+        found.insert(container.id, (status.created_at, status.started_at, attempt));
+    }
+    Ok(found)
+}
+
+#[test]
+fn a_kill_leaves_every_container_alone() -> Result<()> {
+    let mut node = Node::start()?;
+    let two = PodManifest::script("two", "exec sleep 1000").container("side", "exec sleep 1000");
+    node.manifests.put_pod(&two)?;
+    node.manifests.put_pod(&PodManifest::pause("small"))?;
+    node.manifests.put_pod(&PodManifest::script("done", "exit 0").restart("Never"))?;
+    let before = [node.wait_running("two")?, node.wait_running("small")?];
+    let done = node.eventually("done to be done", || {
+        let pod = node.pod("done")?;
+        ensure!(pod.phase == "Succeeded", "it is {pod:?}");
+        Ok(pod)
+    })?;
+    let seen = containers(&node)?;
+    assert_eq!(seen.len(), 4);
+
+    for _ in 0..3 {
+        node.klet.restart()?;
+        let after = [node.wait_running("two")?, node.wait_running("small")?];
+        assert_eq!(after, before, "uids, addresses, ids, start times and counts are the same");
+        let still = node.eventually("done to be known as done", || {
+            let pod = node.pod("done")?;
+            ensure!(pod.phase == "Succeeded", "it is {pod:?}");
+            Ok(pod)
+        })?;
+        assert_eq!(still.uid, done.uid);
+        assert_eq!(containers(&node)?, seen);
+    }
+    assert!(seen.values().all(|(_, _, attempt)| *attempt == 0));
+
+    // What changes while klet is away is made up for.
+    node.klet.kill9()?;
+    node.manifests.remove_pod("small")?;
+    node.manifests.put_pod(&PodManifest::pause("new"))?;
+    node.klet.restart()?;
+    node.wait_running("new")?;
+    node.wait_gone("small")?;
+    assert_eq!(node.wait_running("two")?, before[0]);
+
+    // A polite end is clean, and leaves the containers too.
+    let status = node.klet.stop()?;
+    assert!(status.success(), "klet ended with {status}");
+    let left = containers(&node)?;
+    for container in &before[0].containers {
+        assert_eq!(left.get(&container.id), seen.get(&container.id));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_kill_while_pods_come_up_loses_and_doubles_nothing() -> Result<()> {
+    let mut node = Node::start()?;
+    let names: Vec<String> = (0..8).map(|n| format!("pod-{n}")).collect();
+    for name in &names {
+        node.manifests.put_pod(&PodManifest::pause(name))?;
+    }
+    // Several times, to hit different steps of coming up.
+    for _ in 0..4 {
+        std::thread::sleep(std::time::Duration::from_millis(250));
+        node.klet.restart()?;
+    }
+    for name in &names {
+        node.wait_running(name)?;
+    }
+    node.eventually("one sandbox and one container per pod", || {
+        for name in &names {
+            let (sandboxes, containers) = node.in_runtime(name)?;
+            let ready = sandboxes.iter().filter(|sandbox| sandbox.state == 0).count();
+            let running = containers.iter().filter(|container| container.state == 1).count();
+            ensure!(ready == 1 && running == 1, "{name}: {sandboxes:?} {containers:?}");
+        }
+        Ok(())
+    })?;
+    node.manifests.clear()?;
+    for name in &names {
+        node.wait_gone(name)?;
+    }
+    Ok(())
+}

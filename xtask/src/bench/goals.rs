@@ -1,0 +1,98 @@
+//! What klet promises, as numbers.
+
+use super::Plan;
+use super::results::{Measured, Results};
+
+/// A promise and what was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Goal {
+    /// What was promised.
+    pub promise: String,
+    /// What was found, in words.
+    pub found: String,
+    /// Whether it is kept; `None` if nobody was there to compare with.
+    pub kept: Option<bool>,
+}
+
+/// Holds every promise against the results.
+pub fn check(plan: &Plan, results: &Results) -> Vec<Goal> {
+    let none = Measured::default();
+    let klet = results.get("klet").unwrap_or(&none);
+    let raw = results.get("raw CRI").unwrap_or(&none);
+    let upstream = results.get("upstream kubelet").unwrap_or(&none);
+    let rss = |who: &Measured, pods| who.idle_at(pods).map(|idle| megabytes(idle.rss_kb * 1024));
+    let cpu = |who: &Measured| who.idle_at(plan.pods).map(|idle| idle.cpu_percent);
+    let up = |who: &Measured| who.round_s(|round| Some(round.up));
+    let removed = |who: &Measured| who.round_s(|round| Some(round.removed));
+    let pods = plan.pods;
+    vec![
+        most("binary at most 15 MB", klet.binary_bytes.map(megabytes), 15.0, "MB"),
+        most("healthy within 50 ms", klet.healthy_ms(), 50.0, "ms"),
+        most("at most 12 MB resident with no pods", rss(klet, 0), 12.0, "MB"),
+        most(&format!("at most 25 MB resident with {pods} pods"), rss(klet, pods), 25.0, "MB"),
+        ratio(
+            &format!("idle with {pods} pods on at most 1/10 of upstream's processor time"),
+            cpu(klet),
+            cpu(upstream),
+            0.1,
+        ),
+        ratio(&format!("{pods} pods up within 1.1 × raw CRI"), up(klet), up(raw), 1.1),
+        most(
+            &format!("{pods} pods up on at most 0.3 s of processor time"),
+            klet.round_s(|round| round.up_cpu),
+            0.3,
+            "s",
+        ),
+        ratio(
+            &format!("{pods} pods removed within 1.2 × raw CRI"),
+            removed(klet),
+            removed(raw),
+            1.2,
+        ),
+    ]
+}
+
+/// Decimal megabytes: the strict reading.
+pub fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}
+
+fn most(promise: &str, found: Option<f64>, limit: f64, unit: &str) -> Goal {
+    Goal {
+        promise: promise.to_owned(),
+        found: found.map_or("not measured".to_owned(), |found| format!("{found:.2} {unit}")),
+        kept: found.map(|found| found <= limit),
+    }
+}
+
+fn ratio(promise: &str, found: Option<f64>, base: Option<f64>, limit: f64) -> Goal {
+    let ratio = match (found, base) {
+        (Some(found), Some(base)) if base > 0.0 => Some(found / base),
+        _ => None,
+    };
+    Goal {
+        promise: promise.to_owned(),
+        found: ratio.map_or("not compared".to_owned(), |ratio| format!("{ratio:.3} ×")),
+        kept: ratio.map(|ratio| ratio <= limit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_kept_up_to_itself() {
+        assert_eq!(most("a", Some(15.0), 15.0, "MB").kept, Some(true));
+        assert_eq!(most("a", Some(15.01), 15.0, "MB").kept, Some(false));
+        assert_eq!(most("a", None, 15.0, "MB").kept, None);
+    }
+
+    #[test]
+    fn a_ratio_needs_both_sides() {
+        assert_eq!(ratio("a", Some(1.0), Some(10.0), 0.1).kept, Some(true));
+        assert_eq!(ratio("a", Some(2.0), Some(10.0), 0.1).kept, Some(false));
+        assert_eq!(ratio("a", Some(1.0), None, 0.1).kept, None);
+        assert_eq!(ratio("a", Some(1.0), Some(0.0), 0.1).kept, None);
+    }
+}
