@@ -3,22 +3,21 @@
 
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use kubelet_sim::seeds;
-use rand::rngs::{StdRng, SysRng};
-use rand::{Rng, SeedableRng, TryRng};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
 /// How often progress is printed.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
-    let mut start = [0; 8];
-    if let Err(error) = SysRng.try_fill_bytes(&mut start) {
-        eprintln!("cannot draw a random start: {error}");
-        return ExitCode::FAILURE;
-    }
-    let draws = Mutex::new(StdRng::seed_from_u64(u64::from_le_bytes(start)));
+    // Every soak should see other seeds; a failing one is printed, so the
+    // quality of this start does not matter.
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    let start = since_epoch.map_or(0, |time| time.as_secs() ^ u64::from(time.subsec_nanos()) << 32);
+    let draws = Mutex::new(StdRng::seed_from_u64(start));
     let started = Instant::now();
     let reported = Mutex::new(Instant::now());
     let next = || Some(draws.lock().ok()?.next_u64());
