@@ -30,12 +30,18 @@ pub(crate) struct History {
     runs: BTreeMap<(String, String), VecDeque<Run>>,
     minute: u64,
     calls: u32,
+    /// Lives of the agent so far.
+    pub(crate) life: u64,
 }
 
 struct Run {
     container: String,
     at: Duration,
     exit_code: Option<i32>,
+    /// Which life of the agent it happened in: back-off does not outlive one.
+    life: u64,
+    /// The agent was told that it ran.
+    heard_of: bool,
 }
 
 impl State {
@@ -181,7 +187,7 @@ impl State {
     /// A finished container must not run again, whoever forgot that it finished.
     fn rerun_of_finished(&self, container: &Container) -> Option<String> {
         let sandbox = self.objects.sandboxes.get(&container.sandbox)?;
-        let template = self.oracle.template(sandbox.revision())?;
+        let template = self.oracle.in_force(sandbox.revision())?;
         let key = (container.uid().to_owned(), container.name().to_owned());
         let last = self.history.runs.get(&key)?.back()?;
         let finished = match template.restart {
@@ -189,7 +195,8 @@ impl State {
             Restart::OnFailure => last.exit_code == Some(0),
             Restart::Never => true,
         };
-        let excused = self.oracle.explains_stop(sandbox.revision(), last.at);
+        // An agent that never heard of a run cannot know that it took place.
+        let excused = !last.heard_of || self.oracle.explains_stop(sandbox.revision(), last.at);
         (finished && !excused).then(|| {
             format!(
                 "{} runs again (attempt {}) though {} is {}",
@@ -202,19 +209,31 @@ impl State {
     }
 
     fn remember_run(&mut self, key: (String, String), id: &str) -> Option<String> {
-        let now = self.now();
+        let (now, life) = (self.now(), self.history.life);
         let name = key.1.clone();
         let runs = self.history.runs.entry(key).or_default();
-        runs.push_back(Run { container: id.to_owned(), at: now, exit_code: None });
+        let container = id.to_owned();
+        runs.push_back(Run { container, at: now, exit_code: None, life, heard_of: false });
         if runs.len() > STARTS_PER_MINUTE_MAX {
             let oldest = runs.pop_front()?;
-            if oldest.at + MINUTE > now {
+            if oldest.at + MINUTE > now && oldest.life == life {
                 return Some(format!(
                     "{name} started {STARTS_PER_MINUTE_MAX} times within a minute"
                 ));
             }
         }
         None
+    }
+
+    /// The agent was told that a container runs.
+    pub(crate) fn hear_of_start(&mut self, id: &str) {
+        if let Some(container) = self.objects.containers.get_mut(id) {
+            container.start_answered = true;
+        }
+        let mut runs = self.history.runs.values_mut().flatten();
+        if let Some(run) = runs.find(|run| run.container == id) {
+            run.heard_of = true;
+        }
     }
 
     /// A container exited.

@@ -118,15 +118,6 @@ impl Oracle {
         }
     }
 
-    /// A read at a place failed once.
-    pub fn shake(&mut self, place: &Place, now: Duration) {
-        if let Some((revision, _)) = self.current(place)
-            && let Some(entry) = self.revisions.get_mut(&revision)
-        {
-            entry.shaken_at = Some(now);
-        }
-    }
-
     /// The template whose text is at a place now, if it is good.
     pub fn at(&self, place: &Place) -> Option<&PodTemplate> {
         let (revision, wanted) = self.current(place)?;
@@ -157,9 +148,14 @@ impl Oracle {
         by_name
     }
 
-    /// The template of a revision.
-    pub fn template(&self, revision: u64) -> Option<&PodTemplate> {
-        self.revisions.get(&revision).map(|entry| &entry.template)
+    /// The template in force for a pod made from this revision: a fixed uid may
+    /// have been edited since.
+    pub fn in_force(&self, revision: u64) -> Option<&PodTemplate> {
+        let wanted = self.kin(revision).filter(|entry| entry.wanted == Wanted::Yes);
+        let newest = wanted.max_by_key(|entry| entry.template.revision);
+        newest
+            .map(|entry| &entry.template)
+            .or_else(|| self.revisions.get(&revision).map(|entry| &entry.template))
     }
 
     /// Do the manifests explain stopping a container whose sandbox was asked

@@ -213,9 +213,8 @@ impl cri::Runtime for SimRuntime {
             Ok(())
         })
         .await;
-        let mut state = self.world.lock();
-        if let (Ok(()), Some(container)) = (&answer, state.objects.containers.get_mut(asked)) {
-            container.start_answered = true;
+        if answer.is_ok() {
+            self.world.lock().hear_of_start(asked);
         }
         answer
     }
