@@ -143,23 +143,28 @@ fn no_lost_pod<'a>(
 ) -> Result<Actual<'a>, Violation> {
     let mine = |s: &&Sandbox| !s.foreign && s.pod() == pod;
     let mut sandboxes: Vec<&Sandbox> = state.objects.sandboxes.values().filter(mine).collect();
-    sandboxes.sort_by_key(|s| std::cmp::Reverse(s.attempt()));
-    let Some(first) = sandboxes.first() else {
+    sandboxes.sort_by_key(|s| (!s.ready, std::cmp::Reverse(s.attempt())));
+    let Some(first) = sandboxes.first().copied() else {
         return fail(pod, "lost: no sandbox");
     };
-    if let Some(other) = sandboxes.iter().find(|s| s.uid() != first.uid()) {
-        let text = format!("two uids exist: {} and {}", first.uid(), other.uid());
-        return fail(pod, text);
+    let template_of = |s: &Sandbox| {
+        let mut wanted = candidates.iter();
+        wanted.find(|t| t.revision == s.revision() || t.fixed_uid.as_deref() == Some(s.uid()))
+    };
+    // Where two texts want one name, the other may have run and ended before.
+    for other in sandboxes.iter().filter(|s| s.uid() != first.uid()) {
+        if other.ready || template_of(other).is_none() {
+            let text = format!("two uids exist: {} and {}", first.uid(), other.uid());
+            return fail(pod, text);
+        }
     }
-    let template = candidates
-        .iter()
-        .find(|t| t.revision == first.revision() || t.fixed_uid.as_deref() == Some(first.uid()));
-    let Some(template) = template else {
+    let Some(template) = template_of(first).copied() else {
         let text = format!("runs revision {}, which nobody wants", first.revision());
         return fail(pod, text);
     };
+    sandboxes.retain(|s| s.uid() == first.uid());
     let mut newest: BTreeMap<&str, &Container> = BTreeMap::new();
-    for container in state.objects.containers.values().filter(|c| c.pod() == pod) {
+    for container in state.objects.containers.values().filter(|c| c.uid() == first.uid()) {
         let mut named = template.containers.iter();
         if !named.any(|(name, _)| name == container.name()) {
             if container.is_running() {
@@ -233,7 +238,7 @@ fn few_dead_instances(state: &State, pod: &str, actual: &Actual<'_>) -> Result<(
             .objects
             .containers
             .values()
-            .filter(|c| c.pod() == pod && c.name() == *name && !c.is_running())
+            .filter(|c| c.uid() == actual.uid && c.name() == *name && !c.is_running())
             .count();
         if dead > DEAD_MAX {
             return fail(pod, format!("{dead} dead instances of {name}"));

@@ -118,6 +118,17 @@ impl Oracle {
         }
     }
 
+    /// A read at a place failed: while it does, another text of the same name
+    /// may rightly take over and give way again.
+    pub fn shake_rivals(&mut self, place: &Place, now: Duration) {
+        let Some(name) = self.at(place).map(|template| template.name.clone()) else {
+            return;
+        };
+        if self.wanted().get(&name).is_some_and(|rivals| rivals.len() > 1) {
+            self.shake_name(&name, now);
+        }
+    }
+
     /// The template whose text is at a place now, if it is good.
     pub fn at(&self, place: &Place) -> Option<&PodTemplate> {
         let (revision, wanted) = self.current(place)?;

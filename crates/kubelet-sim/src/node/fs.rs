@@ -13,6 +13,7 @@ use kubelet::ports::{ChangeStream, DirEntry, FileStamp, Fs};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
+use crate::oracle::Place;
 use crate::world::{Life, State, World};
 
 /// Links followed before a path counts as a loop.
@@ -153,6 +154,11 @@ impl State {
         let rate = self.faults.fs_error;
         if !self.chance(rate) {
             return Ok(());
+        }
+        let now = self.now();
+        if let Some(name) = path.file_name() {
+            let place = Place::File(name.to_string_lossy().into_owned());
+            self.oracle.shake_rivals(&place, now);
         }
         self.note("", format!("{} cannot be read", path.display()));
         Err(Error::other("simulated: input/output error"))
