@@ -1,5 +1,7 @@
 //! What happens after a container ends: Always, OnFailure, Never, and back-off.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use testkit::{Node, PodManifest, PodView};
 
@@ -64,6 +66,25 @@ fn each_policy_is_kept() -> Result<()> {
         assert_eq!(node.pod(name)?.container("main")?.restarts, 0, "{name}");
         let (_, containers) = node.in_runtime(name)?;
         assert!(containers.iter().all(|c| c.metadata.as_ref().is_some_and(|m| m.attempt == 0)));
+    }
+    Ok(())
+}
+
+#[test]
+fn an_end_is_noticed_at_once() -> Result<()> {
+    let node = Node::start()?;
+    // They end while the runtime is still busy starting them or their
+    // neighbours, when its events and its listing may disagree for a moment.
+    let names: Vec<String> = (0..6).map(|n| format!("brief-{n}")).collect();
+    for name in &names {
+        node.manifests.put_pod(&PodManifest::script(name, "exit 0").restart("Never"))?;
+    }
+    for name in &names {
+        node.within(Duration::from_secs(15), &format!("{name} to be done"), || {
+            let pod = node.pod(name)?;
+            ensure!(pod.phase == "Succeeded", "it is {pod:?}");
+            Ok(())
+        })?;
     }
     Ok(())
 }

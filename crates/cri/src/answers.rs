@@ -41,9 +41,7 @@ pub(crate) fn version(reply: v1::VersionResponse) -> Checked<v1::VersionResponse
 pub(crate) fn status(reply: v1::StatusResponse) -> Checked<v1::StatusResponse> {
     let has = |kind| {
         let conditions = reply.status.iter().flat_map(|status| &status.conditions);
-        conditions
-            .into_iter()
-            .any(|condition| condition.r#type == kind)
+        conditions.into_iter().any(|condition| condition.r#type == kind)
     };
     let fields = [
         ("condition RuntimeReady", has("RuntimeReady")),
@@ -69,15 +67,9 @@ pub(crate) fn container_status(reply: v1::ContainerStatusResponse) -> Checked<v1
     let status = reply.status.ok_or("status is not set")?;
     let fields = [
         ("status.id", !status.id.is_empty()),
-        (
-            "status.metadata.name",
-            status.metadata.as_ref().is_some_and(|m| !m.name.is_empty()),
-        ),
+        ("status.metadata.name", status.metadata.as_ref().is_some_and(|m| !m.name.is_empty())),
         ("status.created_at", status.created_at != 0),
-        (
-            "status.image.image",
-            status.image.as_ref().is_some_and(|i| !i.image.is_empty()),
-        ),
+        ("status.image.image", status.image.as_ref().is_some_and(|i| !i.image.is_empty())),
         ("status.image_ref", !status.image_ref.is_empty()),
     ];
     set(status, &fields)
@@ -88,9 +80,6 @@ pub(crate) fn image_status(reply: v1::ImageStatusResponse) -> Checked<Option<v1:
     let Some(image) = reply.image else {
         return Ok(None);
     };
-    let fields = [
-        ("image.id", !image.id.is_empty()),
-        ("image.size", image.size != 0),
-    ];
+    let fields = [("image.id", !image.id.is_empty()), ("image.size", image.size != 0)];
     set(Some(image), &fields)
 }

@@ -37,9 +37,6 @@ mod tests {
         };
         let text = format!("{auth:?}");
         assert!(!text.contains("s3cret"), "{text}");
-        assert!(
-            text.contains("joe") && text.contains("registry.example"),
-            "{text}"
-        );
+        assert!(text.contains("joe") && text.contains("registry.example"), "{text}");
     }
 }

@@ -61,11 +61,8 @@ impl CriClient {
             None => runtime_socket.clone(),
         };
         let channel = runtime_socket.channel();
-        let image_channel = if image_socket == runtime_socket {
-            channel.clone()
-        } else {
-            image_socket.channel()
-        };
+        let image_channel =
+            if image_socket == runtime_socket { channel.clone() } else { image_socket.channel() };
         Ok(Self {
             runtime: RuntimeServiceClient::new(channel.clone())
                 .max_decoding_message_size(REPLY_BYTES_MAX),
@@ -78,11 +75,7 @@ impl CriClient {
     }
 
     fn call(&self, name: &'static str, object: impl Into<String>) -> Call {
-        Call {
-            name,
-            object: object.into(),
-            limit: Some(self.request_timeout),
-        }
+        Call { name, object: object.into(), limit: Some(self.request_timeout) }
     }
 }
 
@@ -106,9 +99,9 @@ impl Call {
     ) -> Result<T, CallError> {
         let outcome = match self.limit {
             None => Ok(reply.await),
-            Some(limit) => tokio::time::timeout(limit, reply)
-                .await
-                .map_err(|_| CallErrorKind::TimedOut(limit)),
+            Some(limit) => {
+                tokio::time::timeout(limit, reply).await.map_err(|_| CallErrorKind::TimedOut(limit))
+            }
         };
         let kind = match outcome {
             Err(kind) => kind,
@@ -118,11 +111,7 @@ impl Call {
                 Err(why) => CallErrorKind::Nonsense(why),
             },
         };
-        Err(CallError {
-            call: self.name,
-            object: self.object,
-            kind,
-        })
+        Err(CallError { call: self.name, object: self.object, kind })
     }
 }
 
@@ -133,42 +122,31 @@ fn nothing<R>(_: R) -> Result<(), String> {
 
 /// CRI counts grace in seconds; a started second is granted in full.
 fn whole_seconds(grace: Duration) -> i64 {
-    let seconds = grace
-        .as_secs()
-        .saturating_add(u64::from(grace.subsec_nanos() > 0));
+    let seconds = grace.as_secs().saturating_add(u64::from(grace.subsec_nanos() > 0));
     i64::try_from(seconds).unwrap_or(i64::MAX)
 }
 
 /// The pod a sandbox is for, as errors name it.
 fn pod_name(config: &v1::PodSandboxConfig) -> String {
-    config
-        .metadata
-        .as_ref()
-        .map(|m| format!("{}/{}", m.namespace, m.name))
-        .unwrap_or_default()
+    config.metadata.as_ref().map(|m| format!("{}/{}", m.namespace, m.name)).unwrap_or_default()
 }
 
 #[async_trait]
 impl Runtime for CriClient {
     async fn version(&self) -> Result<v1::VersionResponse, CallError> {
         let call = self.call("Version", "");
-        let request = v1::VersionRequest {
-            version: answers::API_VERSION.to_owned(),
-        };
-        call.send(self.runtime.clone().version(request), answers::version)
-            .await
+        let request = v1::VersionRequest { version: answers::API_VERSION.to_owned() };
+        call.send(self.runtime.clone().version(request), answers::version).await
     }
     async fn status(&self) -> Result<v1::StatusResponse, CallError> {
         let call = self.call("Status", "");
         let request = v1::StatusRequest { verbose: false };
-        call.send(self.runtime.clone().status(request), answers::status)
-            .await
+        call.send(self.runtime.clone().status(request), answers::status).await
     }
     async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, CallError> {
         let call = self.call("RuntimeConfig", "");
         let request = v1::RuntimeConfigRequest {};
-        call.send(self.runtime.clone().runtime_config(request), Ok)
-            .await
+        call.send(self.runtime.clone().runtime_config(request), Ok).await
     }
 
     async fn run_pod_sandbox(
@@ -190,31 +168,18 @@ impl Runtime for CriClient {
     }
     async fn stop_pod_sandbox(&self, id: &str) -> Result<(), CallError> {
         let call = self.call("StopPodSandbox", id);
-        let request = v1::StopPodSandboxRequest {
-            pod_sandbox_id: id.to_owned(),
-        };
-        call.send(self.runtime.clone().stop_pod_sandbox(request), nothing)
-            .await
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        call.send(self.runtime.clone().stop_pod_sandbox(request), nothing).await
     }
     async fn remove_pod_sandbox(&self, id: &str) -> Result<(), CallError> {
         let call = self.call("RemovePodSandbox", id);
-        let request = v1::RemovePodSandboxRequest {
-            pod_sandbox_id: id.to_owned(),
-        };
-        call.send(self.runtime.clone().remove_pod_sandbox(request), nothing)
-            .await
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        call.send(self.runtime.clone().remove_pod_sandbox(request), nothing).await
     }
     async fn pod_sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus, CallError> {
         let call = self.call("PodSandboxStatus", id);
-        let request = v1::PodSandboxStatusRequest {
-            pod_sandbox_id: id.to_owned(),
-            verbose: false,
-        };
-        call.send(
-            self.runtime.clone().pod_sandbox_status(request),
-            answers::sandbox_status,
-        )
-        .await
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
+        call.send(self.runtime.clone().pod_sandbox_status(request), answers::sandbox_status).await
     }
     async fn list_pod_sandbox(
         &self,
@@ -222,10 +187,7 @@ impl Runtime for CriClient {
     ) -> Result<Vec<v1::PodSandbox>, CallError> {
         let call = self.call("ListPodSandbox", "");
         let request = v1::ListPodSandboxRequest { filter };
-        call.send(self.runtime.clone().list_pod_sandbox(request), |reply| {
-            Ok(reply.items)
-        })
-        .await
+        call.send(self.runtime.clone().list_pod_sandbox(request), |reply| Ok(reply.items)).await
     }
 
     async fn create_container(
@@ -234,10 +196,7 @@ impl Runtime for CriClient {
         config: v1::ContainerConfig,
         sandbox_config: v1::PodSandboxConfig,
     ) -> Result<String, CallError> {
-        let name = config
-            .metadata
-            .as_ref()
-            .map_or("", |metadata| &metadata.name);
+        let name = config.metadata.as_ref().map_or("", |metadata| &metadata.name);
         let call = self.call("CreateContainer", format!("{name} in sandbox {sandbox_id}"));
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: sandbox_id.to_owned(),
@@ -251,30 +210,20 @@ impl Runtime for CriClient {
     }
     async fn start_container(&self, id: &str) -> Result<(), CallError> {
         let call = self.call("StartContainer", id);
-        let request = v1::StartContainerRequest {
-            container_id: id.to_owned(),
-        };
-        call.send(self.runtime.clone().start_container(request), nothing)
-            .await
+        let request = v1::StartContainerRequest { container_id: id.to_owned() };
+        call.send(self.runtime.clone().start_container(request), nothing).await
     }
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CallError> {
-        let call = self
-            .call("StopContainer", id)
-            .within(Some(self.request_timeout.saturating_add(grace)));
-        let request = v1::StopContainerRequest {
-            container_id: id.to_owned(),
-            timeout: whole_seconds(grace),
-        };
-        call.send(self.runtime.clone().stop_container(request), nothing)
-            .await
+        let call =
+            self.call("StopContainer", id).within(Some(self.request_timeout.saturating_add(grace)));
+        let request =
+            v1::StopContainerRequest { container_id: id.to_owned(), timeout: whole_seconds(grace) };
+        call.send(self.runtime.clone().stop_container(request), nothing).await
     }
     async fn remove_container(&self, id: &str) -> Result<(), CallError> {
         let call = self.call("RemoveContainer", id);
-        let request = v1::RemoveContainerRequest {
-            container_id: id.to_owned(),
-        };
-        call.send(self.runtime.clone().remove_container(request), nothing)
-            .await
+        let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
+        call.send(self.runtime.clone().remove_container(request), nothing).await
     }
     async fn list_containers(
         &self,
@@ -282,35 +231,18 @@ impl Runtime for CriClient {
     ) -> Result<Vec<v1::Container>, CallError> {
         let call = self.call("ListContainers", "");
         let request = v1::ListContainersRequest { filter };
-        call.send(self.runtime.clone().list_containers(request), |reply| {
-            Ok(reply.containers)
-        })
-        .await
+        call.send(self.runtime.clone().list_containers(request), |reply| Ok(reply.containers)).await
     }
     async fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, CallError> {
         let call = self.call("ContainerStatus", id);
-        let request = v1::ContainerStatusRequest {
-            container_id: id.to_owned(),
-            verbose: false,
-        };
-        call.send(
-            self.runtime.clone().container_status(request),
-            answers::container_status,
-        )
-        .await
+        let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        call.send(self.runtime.clone().container_status(request), answers::container_status).await
     }
 
     async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, CallError> {
         let call = self.call("ImageStatus", &image.image);
-        let request = v1::ImageStatusRequest {
-            image: Some(image),
-            verbose: false,
-        };
-        call.send(
-            self.image.clone().image_status(request),
-            answers::image_status,
-        )
-        .await
+        let request = v1::ImageStatusRequest { image: Some(image), verbose: false };
+        call.send(self.image.clone().image_status(request), answers::image_status).await
     }
     async fn pull_image(
         &self,
@@ -319,11 +251,7 @@ impl Runtime for CriClient {
         sandbox_config: Option<v1::PodSandboxConfig>,
     ) -> Result<String, CallError> {
         let call = self.call("PullImage", &image.image).within(None);
-        let request = v1::PullImageRequest {
-            image: Some(image),
-            auth,
-            sandbox_config,
-        };
+        let request = v1::PullImageRequest { image: Some(image), auth, sandbox_config };
         call.send(self.image.clone().pull_image(request), |reply| {
             answers::text("image_ref", reply.image_ref)
         })

@@ -90,10 +90,7 @@ impl std::fmt::Display for ConnectFailed {
         let path = self.path.display();
         match self.error.kind() {
             io::ErrorKind::NotFound => {
-                write!(
-                    f,
-                    "no socket at {path}: is the runtime running, and is this its endpoint?"
-                )
+                write!(f, "no socket at {path}: is the runtime running, and is this its endpoint?")
             }
             io::ErrorKind::ConnectionRefused => {
                 write!(f, "nobody listens on {path}: is the runtime running?")
@@ -126,17 +123,10 @@ mod tests {
         for endpoint in ["unix:///run/c.sock", "unix:/run/c.sock", "/run/c.sock"] {
             assert_eq!(path(endpoint), expected, "{endpoint}");
         }
-        for endpoint in [
-            "unix://run/c.sock",
-            "tcp://1.2.3.4:5",
-            "run/c.sock",
-            "http:///x",
-            "unix://",
-        ] {
-            assert_eq!(
-                path(endpoint),
-                Err(EndpointError::NotUnix(endpoint.to_owned()))
-            );
+        for endpoint in
+            ["unix://run/c.sock", "tcp://1.2.3.4:5", "run/c.sock", "http:///x", "unix://"]
+        {
+            assert_eq!(path(endpoint), Err(EndpointError::NotUnix(endpoint.to_owned())));
         }
         assert_eq!(path(""), Err(EndpointError::Empty));
         let longest = format!("/{}", "x".repeat(PATH_BYTES_MAX - 1));

@@ -40,11 +40,7 @@ pub enum CallErrorKind {
 struct Of<'a>(&'a str);
 impl std::fmt::Display for Of<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0.is_empty() {
-            Ok(())
-        } else {
-            write!(f, " of {}", self.0)
-        }
+        if self.0.is_empty() { Ok(()) } else { write!(f, " of {}", self.0) }
     }
 }
 

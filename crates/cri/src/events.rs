@@ -91,20 +91,14 @@ fn open<T: Send + 'static>(
 }
 
 fn failed(call: &'static str, kind: CallErrorKind) -> CallError {
-    CallError {
-        call,
-        object: String::new(),
-        kind,
-    }
+    CallError { call, object: String::new(), kind }
 }
 
 const CRI_CALL: &str = "GetContainerEvents";
 
 fn cri_events(mut client: RuntimeServiceClient<Channel>) -> EventStream {
     let reply = async move { client.get_container_events(v1::GetEventsRequest {}).await };
-    open(CRI_CALL, reply)
-        .filter_map(async |item| item.and_then(from_cri).transpose())
-        .boxed()
+    open(CRI_CALL, reply).filter_map(async |item| item.and_then(from_cri).transpose()).boxed()
 }
 
 /// `None` for kinds this version of CRI does not know.
@@ -122,14 +116,8 @@ fn from_cri(event: v1::ContainerEventResponse) -> Result<Option<RuntimeEvent>, C
         return Err(failed(CRI_CALL, CallErrorKind::Nonsense(why)));
     }
     let metadata = event.pod_sandbox_status.and_then(|status| status.metadata);
-    let pod_uid = metadata
-        .map(|metadata| metadata.uid)
-        .filter(|uid| !uid.is_empty());
-    Ok(Some(RuntimeEvent {
-        container_id: event.container_id,
-        pod_uid,
-        kind,
-    }))
+    let pod_uid = metadata.map(|metadata| metadata.uid).filter(|uid| !uid.is_empty());
+    Ok(Some(RuntimeEvent { container_id: event.container_id, pod_uid, kind }))
 }
 
 const CONTAINERD_CALL: &str = "containerd Subscribe";
@@ -138,13 +126,9 @@ fn containerd_events(mut client: EventsClient<Channel>) -> EventStream {
     // Filtered by topic too: image and snapshot events would only wake us.
     let topics = [TOPIC_CREATED, TOPIC_STARTED, TOPIC_STOPPED, TOPIC_DELETED];
     let filters = topics.map(|topic| format!("namespace=={NAMESPACE},topic==\"{topic}\""));
-    let mut request = Request::new(SubscribeRequest {
-        filters: filters.into(),
-    });
+    let mut request = Request::new(SubscribeRequest { filters: filters.into() });
     let namespace = MetadataValue::from_static(NAMESPACE);
-    request
-        .metadata_mut()
-        .insert("containerd-namespace", namespace);
+    request.metadata_mut().insert("containerd-namespace", namespace);
     let reply = async move { client.subscribe(request).await };
     open(CONTAINERD_CALL, reply)
         .map(|item| item.map_err(name_both_calls))
@@ -158,13 +142,7 @@ fn name_both_calls(error: CallError) -> CallError {
         return error;
     }
     let message = "the runtime streams neither CRI events nor containerd's own".to_owned();
-    failed(
-        CRI_CALL,
-        CallErrorKind::Answered {
-            code: Code::Unimplemented,
-            message,
-        },
-    )
+    failed(CRI_CALL, CallErrorKind::Answered { code: Code::Unimplemented, message })
 }
 
 /// `None` for events that mean nothing to the kubelet.
@@ -181,10 +159,9 @@ fn from_containerd(envelope: Envelope) -> Result<Option<RuntimeEvent>, CallError
 
 fn read_payload(topic: &str, payload: &[u8]) -> Result<Option<RuntimeEvent>, String> {
     let (decoded, kind) = match topic {
-        TOPIC_CREATED => (
-            payloads::ContainerCreate::decode(payload).map(|p| p.id),
-            RuntimeEventKind::Created,
-        ),
+        TOPIC_CREATED => {
+            (payloads::ContainerCreate::decode(payload).map(|p| p.id), RuntimeEventKind::Created)
+        }
         TOPIC_STARTED => (
             payloads::TaskStart::decode(payload).map(|p| p.container_id),
             RuntimeEventKind::Started,
@@ -194,19 +171,14 @@ fn read_payload(topic: &str, payload: &[u8]) -> Result<Option<RuntimeEvent>, Str
             Ok(exit) if !exit.id.is_empty() && exit.id != exit.container_id => return Ok(None),
             exit => (exit.map(|p| p.container_id), RuntimeEventKind::Stopped),
         },
-        TOPIC_DELETED => (
-            payloads::ContainerDelete::decode(payload).map(|p| p.id),
-            RuntimeEventKind::Deleted,
-        ),
+        TOPIC_DELETED => {
+            (payloads::ContainerDelete::decode(payload).map(|p| p.id), RuntimeEventKind::Deleted)
+        }
         _ => return Ok(None),
     };
     let container_id = decoded.map_err(|error| error.to_string())?;
     if container_id.is_empty() {
         return Err("the container's id is not set".to_owned());
     }
-    Ok(Some(RuntimeEvent {
-        container_id,
-        pod_uid: None,
-        kind,
-    }))
+    Ok(Some(RuntimeEvent { container_id, pod_uid: None, kind }))
 }

@@ -30,10 +30,7 @@ impl From<Status> for CallErrorKind {
         if UNUSABLE.iter().any(unusable) {
             return Self::Nonsense(status.message().to_owned());
         }
-        Self::Answered {
-            code: status.code(),
-            message: status.message().to_owned(),
-        }
+        Self::Answered { code: status.code(), message: status.message().to_owned() }
     }
 }
 

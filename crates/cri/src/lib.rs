@@ -18,23 +18,13 @@ pub use error::{CallError, CallErrorKind};
 pub use port::{EventStream, Runtime, RuntimeEvent, RuntimeEventKind};
 
 /// The messages and services of CRI v1, client and server side.
-#[allow(
-    missing_docs,
-    clippy::all,
-    clippy::disallowed_methods,
-    clippy::disallowed_types
-)]
+#[allow(missing_docs, clippy::all, clippy::disallowed_methods, clippy::disallowed_types)]
 pub mod v1 {
     tonic::include_proto!("runtime.v1");
 }
 
 /// containerd's own event service, for runtimes older than CRI events.
-#[allow(
-    missing_docs,
-    clippy::all,
-    clippy::disallowed_methods,
-    clippy::disallowed_types
-)]
+#[allow(missing_docs, clippy::all, clippy::disallowed_methods, clippy::disallowed_types)]
 pub mod containerd {
     tonic::include_proto!("containerd.services.events.v1");
     /// Payloads of the events.

@@ -32,14 +32,8 @@ Examples:
 
 /// Runs what the arguments ask for.
 pub fn dispatch(args: Vec<OsString>) -> ExitCode {
-    let as_kubelet = args
-        .first()
-        .is_some_and(|name| flags::invoked_as_kubelet(name));
-    let command = if as_kubelet {
-        kubelet_command("kubelet")
-    } else {
-        root()
-    };
+    let as_kubelet = args.first().is_some_and(|name| flags::invoked_as_kubelet(name));
+    let command = if as_kubelet { kubelet_command("kubelet") } else { root() };
     let matches = match command.try_get_matches_from(flags::normalise(args)) {
         Ok(matches) => matches,
         Err(error) => return refuse(&error),
@@ -62,11 +56,7 @@ pub fn dispatch(args: Vec<OsString>) -> ExitCode {
 fn refuse(error: &clap::Error) -> ExitCode {
     // Nothing is left to do when the terminal is gone.
     let _ = error.print();
-    if error.use_stderr() {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    }
+    if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 fn load(matches: &ArgMatches) -> Outcome {
@@ -100,12 +90,7 @@ fn root() -> Command {
 fn kubelet_command(bin_name: &'static str) -> Command {
     let name = bin_name.rsplit(' ').next().unwrap_or(bin_name);
     let about = "Run the node agent: keep the pods of this node running";
-    flags::add_to(
-        Command::new(name)
-            .bin_name(bin_name)
-            .about(about)
-            .after_help(KUBELET_EXAMPLES),
-    )
+    flags::add_to(Command::new(name).bin_name(bin_name).about(about).after_help(KUBELET_EXAMPLES))
 }
 
 fn check_command() -> Command {

@@ -24,9 +24,7 @@ pub fn start(logging: &Logging) -> anyhow::Result<()> {
         }
         _ => EnvFilter::new(directives(logging.verbosity)),
     };
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match logging.format {
         LogFormat::Text => builder.with_ansi(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),

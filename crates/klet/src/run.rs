@@ -41,10 +41,7 @@ pub fn run(outcome: Outcome) -> ExitCode {
 }
 
 fn warn(outcome: &Outcome) {
-    let verbosity = outcome
-        .config
-        .as_ref()
-        .map_or(0, |config| config.logging.verbosity);
+    let verbosity = outcome.config.as_ref().map_or(0, |config| config.logging.verbosity);
     for warning in &outcome.warnings {
         if !matches!(warning, Warning::SkippedFile(_)) || verbosity >= SKIPPED_FILES_VERBOSITY {
             complain(&format!("warning: {warning}"));

@@ -20,10 +20,8 @@ pub fn kubelet(request: &VersionRequest) -> String {
         VersionRequest::Short => format!("Kubernetes {KUBERNETES}\n"),
         VersionRequest::Raw => {
             let mut parts = KUBERNETES.trim_start_matches('v').split('.');
-            let (major, minor) = (
-                parts.next().unwrap_or_default(),
-                parts.next().unwrap_or_default(),
-            );
+            let (major, minor) =
+                (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
             let platform = format!("{}/{}", std::env::consts::OS, go_arch());
             format!(
                 "version.Info{{Major:{major:?}, Minor:{minor:?}, GitVersion:{KUBERNETES:?}, Compiler:\"rustc\", \

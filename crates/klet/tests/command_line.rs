@@ -9,16 +9,8 @@ const GOOD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConf
                     authentication: {webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n";
 
 fn run(program: &Path, args: &[&str]) -> (i32, String, String) {
-    let output = Command::new(program)
-        .args(args)
-        .env_remove("RUST_LOG")
-        .output()
-        .unwrap();
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = output;
+    let output = Command::new(program).args(args).env_remove("RUST_LOG").output().unwrap();
+    let Output { status, stdout, stderr } = output;
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (status.code().unwrap(), text(stdout), text(stderr))
 }
@@ -69,11 +61,7 @@ fn under_the_name_kubelet_it_is_the_kubelet() {
     assert_eq!(code, 0);
     assert_has(
         &stdout,
-        &[
-            "Usage: kubelet [OPTIONS]",
-            "--pod-manifest-path",
-            "Eviction and clean-up:",
-        ],
+        &["Usage: kubelet [OPTIONS]", "--pod-manifest-path", "Eviction and clean-up:"],
     );
     assert_eq!(run(&link, &["check"]).0, 1, "subcommands are klet's");
 }
@@ -87,11 +75,7 @@ fn versions() {
     );
     assert_has(
         &klet(&["version"]).1,
-        &[
-            concat!("klet ", env!("CARGO_PKG_VERSION")),
-            "v1.36.4",
-            "v1beta1",
-        ],
+        &[concat!("klet ", env!("CARGO_PKG_VERSION")), "v1.36.4", "v1beta1"],
     );
 }
 
@@ -102,11 +86,7 @@ fn help_teaches() {
     assert_has(&stdout, &["Examples:", "klet check", "completion"]);
     assert_has(
         &klet(&["kubelet", "--help"]).1,
-        &[
-            "Precedence",
-            "Container runtime and images:",
-            "[default: 110]",
-        ],
+        &["Precedence", "Container runtime and images:", "[default: 110]"],
     );
 }
 
@@ -149,9 +129,7 @@ fn check_and_start_agree_on_problems() {
     let (code, _, stderr) = klet(&[&["kubelet"][..], &args].concat());
     assert_eq!(code, 1);
     let (_, stdout, _) = klet(&[&["check", "-o", "json"][..], &args].concat());
-    let problems = stderr
-        .lines()
-        .filter_map(|line| line.strip_prefix("error: "));
+    let problems = stderr.lines().filter_map(|line| line.strip_prefix("error: "));
     let mut count = 0;
     for problem in problems {
         let as_json = serde_json::Value::from(problem).to_string();
@@ -164,10 +142,7 @@ fn check_and_start_agree_on_problems() {
 #[test]
 fn check_shows_the_origin_of_each_value() {
     let directory = files(&[
-        (
-            "k.yaml",
-            &format!("{GOOD}maxPods: 1\neventBurst: 1\nregistryBurst: 1\n"),
-        ),
+        ("k.yaml", &format!("{GOOD}maxPods: 1\neventBurst: 1\nregistryBurst: 1\n")),
         (
             "d/10.conf",
             "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\neventBurst: 2\nregistryBurst: 2\n",
@@ -178,37 +153,20 @@ fn check_shows_the_origin_of_each_value() {
         ),
     ]);
     let at = |name: &str| directory.path().join(name).display().to_string();
-    let (config, drop_ins) = (
-        format!("--config={}", at("k.yaml")),
-        format!("--config-dir={}", at("d")),
-    );
-    let (_, stdout, _) = klet(&[
-        "check",
-        "-o",
-        "json",
-        &config,
-        &drop_ins,
-        "--registry_burst=4",
-    ]);
+    let (config, drop_ins) =
+        (format!("--config={}", at("k.yaml")), format!("--config-dir={}", at("d")));
+    let (_, stdout, _) = klet(&["check", "-o", "json", &config, &drop_ins, "--registry_burst=4"]);
     let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     let origin = |field: &str| {
         let rows = report["configuration"].as_array().unwrap();
-        let row = rows
-            .iter()
-            .find(|row| row["field"] == field)
-            .unwrap_or_else(|| panic!("{field}"));
+        let row =
+            rows.iter().find(|row| row["field"] == field).unwrap_or_else(|| panic!("{field}"));
         format!("{} from {}", row["value"], row["origin"].as_str().unwrap())
     };
     assert_eq!(origin("maxPods"), format!("1 from {}", at("k.yaml")));
-    assert_eq!(
-        origin("eventBurst"),
-        format!("2 from drop-in {}", at("d/10.conf"))
-    );
+    assert_eq!(origin("eventBurst"), format!("2 from drop-in {}", at("d/10.conf")));
     assert_eq!(origin("registryBurst"), "4 from --registry-burst");
-    assert!(
-        !stdout.contains("nodeLeaseDurationSeconds"),
-        "defaults are shown with --all only"
-    );
+    assert!(!stdout.contains("nodeLeaseDurationSeconds"), "defaults are shown with --all only");
     let (_, stdout, _) = klet(&["check", "--all", "-o", "json", &config]);
     assert_has(&stdout, &["nodeLeaseDurationSeconds"]);
 }
@@ -222,13 +180,8 @@ fn check_lists_what_is_not_acted_on() {
         "--node-ip=10.0.0.1",
         "--boot-id-file=/x",
     ]);
-    let section = stdout
-        .split("Set, but not acted on")
-        .nth(1)
-        .unwrap()
-        .split("\n\n")
-        .next()
-        .unwrap();
+    let section =
+        stdout.split("Set, but not acted on").nth(1).unwrap().split("\n\n").next().unwrap();
     assert_has(section, &["maxPods (set by --max-pods)", "--node-ip"]);
     assert!(!section.contains("syncFrequency"), "{section}");
     assert_has(&stdout, &["--boot-id-file has no effect"]);
@@ -243,30 +196,17 @@ fn check_asks_the_runtime() {
     );
     let (code, stdout, _) = klet(&["check", "--fail-cgroupv1=false", &endpoint]);
     assert_eq!(code, 1, "a start without runtime would fail");
-    assert_has(
-        &stdout,
-        &[
-            "Runtime: no answer at unix://",
-            "none.sock",
-            "A start would fail.",
-        ],
-    );
+    assert_has(&stdout, &["Runtime: no answer at unix://", "none.sock", "A start would fail."]);
     assert!(!stdout.contains("Problems"), "{stdout}");
 }
 
 #[test]
 fn secrets_are_not_printed() {
-    let args = [
-        "--manifest-url-header=Authorization:hunter2",
-        "--fail-cgroupv1=false",
-    ];
+    let args = ["--manifest-url-header=Authorization:hunter2", "--fail-cgroupv1=false"];
     for output in ["table", "json"] {
         let (_, stdout, stderr) = klet(&[&["check", "--all", "-o", output][..], &args].concat());
         assert_has(&stdout, &["<masked>"]);
-        assert!(
-            !stdout.contains("hunter2") && !stderr.contains("hunter2"),
-            "{stdout}"
-        );
+        assert!(!stdout.contains("hunter2") && !stderr.contains("hunter2"), "{stdout}");
     }
 }
 
@@ -281,12 +221,7 @@ fn output_into_a_closed_pipe_is_no_crash() {
         .unwrap();
     drop(child.stdout.take());
     let mut stderr = String::new();
-    child
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut stderr)
-        .unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     child.wait().unwrap();
     assert_eq!(stderr, "");
 }

@@ -178,11 +178,7 @@ impl TryFrom<Validated> for Config {
             feature_gates: gates,
             wire,
         };
-        if problems.is_empty() {
-            Ok(config)
-        } else {
-            Err(problems)
-        }
+        if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 }
 
@@ -207,32 +203,20 @@ fn pod_sources(c: &KubeletConfiguration) -> PodSources {
 fn runtime(c: &KubeletConfiguration) -> Runtime {
     let endpoint = c.container_runtime_endpoint.clone().unwrap_or_default();
     let image_endpoint = text(&c.image_service_endpoint).unwrap_or_else(|| endpoint.clone());
-    Runtime {
-        endpoint,
-        image_endpoint,
-        request_timeout: std_duration(c.runtime_request_timeout),
-    }
+    Runtime { endpoint, image_endpoint, request_timeout: std_duration(c.runtime_request_timeout) }
 }
 
 fn logging(c: &KubeletConfiguration) -> Logging {
     let logging = c.logging.clone().unwrap_or_default();
-    let format = if logging.format.as_deref() == Some("json") {
-        LogFormat::Json
-    } else {
-        LogFormat::Text
-    };
-    Logging {
-        format,
-        verbosity: logging.verbosity.unwrap_or_default(),
-    }
+    let format =
+        if logging.format.as_deref() == Some("json") { LogFormat::Json } else { LogFormat::Text };
+    Logging { format, verbosity: logging.verbosity.unwrap_or_default() }
 }
 
 /// The gate's absence leaves the field empty; the limit is then the old constant.
 fn max_restart_period(c: &KubeletConfiguration) -> Duration {
-    let period = c
-        .crash_loop_back_off
-        .as_ref()
-        .and_then(|back_off| back_off.max_container_restart_period);
+    let period =
+        c.crash_loop_back_off.as_ref().and_then(|back_off| back_off.max_container_restart_period);
     period.map_or(Duration::from_secs(300), GoDuration::to_std)
 }
 
@@ -251,11 +235,7 @@ fn socket(
     match address.parse::<IpAddr>() {
         Ok(ip) => Some(SocketAddr::new(ip, port)),
         Err(error) => {
-            problems.push(Problem::field(
-                address_field,
-                format!("{address:?}"),
-                error.to_string(),
-            ));
+            problems.push(Problem::field(address_field, format!("{address:?}"), error.to_string()));
             None
         }
     }

@@ -29,10 +29,11 @@ pub fn unconsumed(provenance: &Provenance, flags: &Flags) -> Vec<Unconsumed> {
             .collect();
         origins.sort();
         origins.dedup();
-        out.extend(origins.into_iter().map(|origin| Unconsumed {
-            path: (*path).to_owned(),
-            origin: origin.clone(),
-        }));
+        out.extend(
+            origins
+                .into_iter()
+                .map(|origin| Unconsumed { path: (*path).to_owned(), origin: origin.clone() }),
+        );
     }
     for flag in FLAGS
         .iter()
@@ -40,10 +41,7 @@ pub fn unconsumed(provenance: &Provenance, flags: &Flags) -> Vec<Unconsumed> {
     {
         if flag_consumer(flag.name).is_none() {
             let origin = Origin::Flag(flag.name.to_owned());
-            out.push(Unconsumed {
-                path: format!("--{}", flag.name),
-                origin,
-            });
+            out.push(Unconsumed { path: format!("--{}", flag.name), origin });
         }
     }
     out
@@ -51,18 +49,12 @@ pub fn unconsumed(provenance: &Provenance, flags: &Flags) -> Vec<Unconsumed> {
 
 /// The module that acts on a field, by the field's dotted path.
 pub fn field_consumer(path: &str) -> Option<&'static str> {
-    FIELDS
-        .iter()
-        .find(|(field, _)| *field == path)
-        .and_then(|(_, module)| *module)
+    FIELDS.iter().find(|(field, _)| *field == path).and_then(|(_, module)| *module)
 }
 
 /// The module that acts on a flag that is not part of the configuration.
 pub fn flag_consumer(name: &str) -> Option<&'static str> {
-    OWN_FLAGS
-        .iter()
-        .find(|(flag, _)| *flag == name)
-        .and_then(|(_, module)| *module)
+    OWN_FLAGS.iter().find(|(flag, _)| *flag == name).and_then(|(_, module)| *module)
 }
 
 /// Every flag that is not part of the configuration, and who acts on it.
@@ -267,11 +259,7 @@ mod tests {
     fn config_flags_name_fields_that_exist() {
         for flag in FLAGS {
             if let Target::Config(path) = flag.target {
-                assert!(
-                    FIELDS.iter().any(|(field, _)| *field == path),
-                    "--{}: {path}",
-                    flag.name
-                );
+                assert!(FIELDS.iter().any(|(field, _)| *field == path), "--{}: {path}", flag.name);
             }
         }
     }

@@ -70,12 +70,7 @@ pub fn decode(bytes: &[u8], lenient: bool) -> Result<Document, DecodeError> {
         map.remove("kind");
     }
     let (config, unknown) = typed(&raw)?;
-    Ok(Document {
-        raw,
-        config,
-        unknown,
-        duplicate,
-    })
+    Ok(Document { raw, config, unknown, duplicate })
 }
 
 fn parse(bytes: &[u8], lenient: bool) -> Result<(Value, Option<String>), DecodeError> {
@@ -109,9 +104,8 @@ fn whole_numbers(value: &mut Value) {
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
     match value {
         Value::Number(number) if number.is_f64() => {
-            let whole = number
-                .as_f64()
-                .filter(|float| float.fract() == 0.0 && float.abs() <= EXACT_MAX);
+            let whole =
+                number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT_MAX);
             if let Some(float) = whole {
                 *value = Value::from(float as i64);
             }
@@ -135,11 +129,7 @@ fn check_kind(raw: &Value) -> Result<(), DecodeError> {
             Some(Value::Null) | None => "missing".to_owned(),
             Some(other) => other.to_string(),
         };
-        return Err(DecodeError::WrongKind {
-            field,
-            found,
-            wanted,
-        });
+        return Err(DecodeError::WrongKind { field, found, wanted });
     }
     Ok(())
 }

@@ -90,14 +90,8 @@ fn pods(c: &mut KubeletConfiguration, gates: &FeatureGates) {
     absent(&mut c.resolv_conf, "/etc/resolv.conf");
     absent(&mut c.run_once, false);
     absent(&mut c.seccomp_default, false);
-    nonzero(
-        &mut c.config_map_and_secret_change_detection_strategy,
-        "Watch",
-    );
-    nonzero(
-        &mut c.volume_plugin_dir,
-        "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
-    );
+    nonzero(&mut c.config_map_and_secret_change_detection_strategy, "Watch");
+    nonzero(&mut c.volume_plugin_dir, "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/");
     nonzero(&mut c.volume_stats_agg_period, secs(60));
     absent(&mut c.enable_controller_attach_detach, true);
     absent(&mut c.local_storage_capacity_isolation, true);
@@ -115,10 +109,7 @@ fn server(c: &mut KubeletConfiguration) {
     absent(&mut c.rotate_certificates, false);
     absent(&mut c.server_tls_bootstrap, false);
     let authentication = c.authentication.get_or_insert_default();
-    absent(
-        &mut authentication.anonymous.get_or_insert_default().enabled,
-        false,
-    );
+    absent(&mut authentication.anonymous.get_or_insert_default().enabled, false);
     let webhook = authentication.webhook.get_or_insert_default();
     absent(&mut webhook.enabled, true);
     nonzero(&mut webhook.cache_ttl, secs(120));
@@ -159,18 +150,12 @@ fn node(c: &mut KubeletConfiguration) {
 }
 
 fn images(c: &mut KubeletConfiguration, gates: &FeatureGates) {
-    nonzero(
-        &mut c.container_runtime_endpoint,
-        "unix:///run/containerd/containerd.sock",
-    );
+    nonzero(&mut c.container_runtime_endpoint, "unix:///run/containerd/containerd.sock");
     nonzero(&mut c.runtime_request_timeout, secs(120));
     absent(&mut c.registry_pull_qps, 5);
     nonzero(&mut c.registry_burst, 10);
     if gates.enabled("KubeletEnsureSecretPulledImages") {
-        nonzero(
-            &mut c.image_pull_credentials_verification_policy,
-            "NeverVerifyPreloadedImages",
-        );
+        nonzero(&mut c.image_pull_credentials_verification_policy, "NeverVerifyPreloadedImages");
     }
     let parallel = c.max_parallel_image_pulls.is_some_and(|pulls| pulls >= 2);
     absent(&mut c.serialize_image_pulls, !parallel);
@@ -221,10 +206,7 @@ fn logs(c: &mut KubeletConfiguration) {
     absent(&mut c.container_log_monitor_interval, secs(10));
     let logging = c.logging.get_or_insert_default();
     nonzero(&mut logging.format, "text");
-    if logging
-        .flush_frequency
-        .is_none_or(|period| period.0 == GoDuration::ZERO)
-    {
+    if logging.flush_frequency.is_none_or(|period| period.0 == GoDuration::ZERO) {
         logging.flush_frequency = Some(DurationOrNanos(secs(5)));
     }
     absent(&mut logging.verbosity, 0_u32);

@@ -31,10 +31,7 @@ impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         let file = std::fs::File::open(path)?;
         if file.metadata()?.is_dir() {
-            return Err(io::Error::new(
-                io::ErrorKind::IsADirectory,
-                "it is a directory",
-            ));
+            return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"));
         }
         let mut bytes = Vec::new();
         file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
@@ -60,9 +57,7 @@ impl Files for Disk {
 
 fn walk(directory: &Path, depth: usize, out: &mut Vec<PathBuf>) -> io::Result<()> {
     if depth > DEPTH_MAX {
-        return Err(io::Error::other(format!(
-            "directories are nested deeper than {DEPTH_MAX}"
-        )));
+        return Err(io::Error::other(format!("directories are nested deeper than {DEPTH_MAX}")));
     }
     let mut entries = std::fs::read_dir(directory)?.collect::<io::Result<Vec<_>>>()?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
@@ -74,9 +69,7 @@ fn walk(directory: &Path, depth: usize, out: &mut Vec<PathBuf>) -> io::Result<()
             out.push(entry.path());
         }
         if out.len() > ENTRIES_MAX {
-            return Err(io::Error::other(format!(
-                "there are more than {ENTRIES_MAX} files"
-            )));
+            return Err(io::Error::other(format!("there are more than {ENTRIES_MAX} files")));
         }
     }
     Ok(())

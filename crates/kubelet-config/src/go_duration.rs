@@ -97,14 +97,8 @@ impl FromStr for GoDuration {
             rest = after;
         }
         // The most negative value has no positive counterpart, so the sign is applied in i128.
-        let signed = if negative {
-            -i128::from(total)
-        } else {
-            i128::from(total)
-        };
-        i64::try_from(signed)
-            .map(Self)
-            .map_err(|_| DurationError::OutOfRange(text.to_owned()))
+        let signed = if negative { -i128::from(total) } else { i128::from(total) };
+        i64::try_from(signed).map(Self).map_err(|_| DurationError::OutOfRange(text.to_owned()))
     }
 }
 
@@ -122,9 +116,7 @@ fn parse_term<'a>(text: &str, term: &'a str) -> Result<(u64, &'a str), DurationE
     if whole.is_empty() && fraction.is_empty() {
         return Err(DurationError::Malformed(text.to_owned()));
     }
-    let unit_len = rest
-        .find(|c: char| c == '.' || c.is_ascii_digit())
-        .unwrap_or(rest.len());
+    let unit_len = rest.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(rest.len());
     let (unit, rest) = rest.split_at(unit_len);
     let scale = match unit {
         "ns" => 1,
@@ -142,15 +134,10 @@ fn parse_term<'a>(text: &str, term: &'a str) -> Result<(u64, &'a str), DurationE
         }
     };
     let out_of_range = || DurationError::OutOfRange(text.to_owned());
-    let whole: u64 = if whole.is_empty() {
-        0
-    } else {
-        whole.parse().map_err(|_| out_of_range())?
-    };
+    let whole: u64 =
+        if whole.is_empty() { 0 } else { whole.parse().map_err(|_| out_of_range())? };
     let nanos = whole.checked_mul(scale).ok_or_else(out_of_range)?;
-    let nanos = nanos
-        .checked_add(fraction_nanos(fraction, scale))
-        .ok_or_else(out_of_range)?;
+    let nanos = nanos.checked_add(fraction_nanos(fraction, scale)).ok_or_else(out_of_range)?;
     if nanos > 1 << 63 {
         return Err(out_of_range());
     }
@@ -252,16 +239,8 @@ mod tests {
             ("1.s", 1_000_000_000, "1s"),
             ("1s500ms", 1_500_000_000, "1.5s"),
             ("3.000000001s", 3_000_000_001, "3.000000001s"),
-            (
-                "9223372036854775807ns",
-                i64::MAX,
-                "2562047h47m16.854775807s",
-            ),
-            (
-                "-9223372036854775808ns",
-                i64::MIN,
-                "-2562047h47m16.854775808s",
-            ),
+            ("9223372036854775807ns", i64::MAX, "2562047h47m16.854775807s"),
+            ("-9223372036854775808ns", i64::MIN, "-2562047h47m16.854775808s"),
         ] {
             let parsed: GoDuration = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
             assert_eq!(parsed.nanos(), nanos, "{text}");

@@ -22,9 +22,7 @@ impl Host {
         let online =
             online.and_then(|bytes| parse_cpu_list(String::from_utf8_lossy(&bytes).trim()).ok());
         Self {
-            cgroup_v2: files
-                .read(Path::new("/sys/fs/cgroup/cgroup.controllers"))
-                .is_ok(),
+            cgroup_v2: files.read(Path::new("/sys/fs/cgroup/cgroup.controllers")).is_ok(),
             online_cpus: online,
         }
     }

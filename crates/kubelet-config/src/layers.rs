@@ -30,11 +30,7 @@ impl Layers {
         defaults::apply_legacy(&mut config);
         let tree = to_tree(&config);
         let origin = |path: &FieldPath, value: &Value| {
-            if path.get(&plain) == Some(value) {
-                Origin::Default
-            } else {
-                Origin::LegacyDefault
-            }
+            if path.get(&plain) == Some(value) { Origin::Default } else { Origin::LegacyDefault }
         };
         let provenance = leaves(&tree)
             .into_iter()
@@ -174,9 +170,7 @@ fn resolve_relative_paths(config: &mut KubeletConfiguration, directory: &Path) {
     ];
     for field in fields.into_iter().flatten() {
         if !field.is_empty() && !field.starts_with('/') {
-            *field = clean(&directory.join(&*field))
-                .to_string_lossy()
-                .into_owned();
+            *field = clean(&directory.join(&*field)).to_string_lossy().into_owned();
         }
     }
 }
@@ -198,11 +192,7 @@ pub(crate) fn clean(path: &Path) -> PathBuf {
             other => out.push(other),
         }
     }
-    if out.as_os_str().is_empty() {
-        PathBuf::from(".")
-    } else {
-        out
-    }
+    if out.as_os_str().is_empty() { PathBuf::from(".") } else { out }
 }
 
 #[cfg(test)]

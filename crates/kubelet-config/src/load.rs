@@ -61,10 +61,7 @@ pub fn load(
 pub fn load_matches(matches: &clap::ArgMatches, files: &dyn Files, host: &Host) -> Outcome {
     let line = flags::read(matches);
     if line.version.is_some() {
-        return Outcome {
-            version: line.version,
-            ..Outcome::empty(line.flags)
-        };
+        return Outcome { version: line.version, ..Outcome::empty(line.flags) };
     }
     let mut loader = Loader {
         files,
@@ -76,9 +73,7 @@ pub fn load_matches(matches: &clap::ArgMatches, files: &dyn Files, host: &Host) 
     let settled = match layers.finish() {
         Ok(settled) => settled,
         Err(error) => {
-            loader
-                .problems
-                .push(Problem::other("configuration", error.to_string()));
+            loader.problems.push(Problem::other("configuration", error.to_string()));
             return Outcome {
                 warnings: loader.warnings,
                 problems: loader.problems,
@@ -131,16 +126,12 @@ impl Loader<'_> {
     }
 
     fn config_file(&mut self, path: &Path) -> Option<Layers> {
-        let path = self
-            .files
-            .absolute(path)
-            .unwrap_or_else(|_| path.to_owned());
+        let path = self.files.absolute(path).unwrap_or_else(|_| path.to_owned());
         let subject = format!("--config {}", path.display());
         let bytes = match self.files.read(&path) {
             Ok(bytes) => bytes,
             Err(error) => {
-                self.problems
-                    .push(Problem::other(subject, format!("cannot be read: {error}")));
+                self.problems.push(Problem::other(subject, format!("cannot be read: {error}")));
                 return None;
             }
         };
@@ -150,24 +141,19 @@ impl Loader<'_> {
                 Some(Layers::from_file(document.config, &path))
             }
             Err(error) => {
-                self.problems
-                    .push(Problem::other(subject, error.to_string()));
+                self.problems.push(Problem::other(subject, error.to_string()));
                 None
             }
         }
     }
 
     fn drop_ins(&mut self, directory: &Path, layers: &mut Layers) {
-        let directory = self
-            .files
-            .absolute(directory)
-            .unwrap_or_else(|_| directory.to_owned());
+        let directory = self.files.absolute(directory).unwrap_or_else(|_| directory.to_owned());
         let paths = match self.files.walk(&directory) {
             Ok(paths) => paths,
             Err(error) => {
                 let subject = format!("--config-dir {}", directory.display());
-                self.problems
-                    .push(Problem::other(subject, format!("cannot be read: {error}")));
+                self.problems.push(Problem::other(subject, format!("cannot be read: {error}")));
                 return;
             }
         };
@@ -176,10 +162,7 @@ impl Loader<'_> {
                 self.warnings.push(Warning::SkippedFile(path));
                 continue;
             }
-            let read = self
-                .files
-                .read(&path)
-                .map_err(|error| format!("cannot be read: {error}"));
+            let read = self.files.read(&path).map_err(|error| format!("cannot be read: {error}"));
             match read
                 .and_then(|bytes| decode::decode(&bytes, false).map_err(|error| error.to_string()))
             {
@@ -187,9 +170,9 @@ impl Loader<'_> {
                     self.note(&document, &Origin::DropIn(path.clone()));
                     layers.patch(&document.raw, &path);
                 }
-                Err(wrong) => self
-                    .problems
-                    .push(Problem::other(format!("drop-in {}", path.display()), wrong)),
+                Err(wrong) => {
+                    self.problems.push(Problem::other(format!("drop-in {}", path.display()), wrong))
+                }
             }
         }
         if let Err(error) = layers.settle() {
@@ -202,17 +185,11 @@ impl Loader<'_> {
 
     fn note(&mut self, document: &decode::Document, origin: &Origin) {
         if let Some(message) = document.duplicate.clone() {
-            self.warnings.push(Warning::Duplicate {
-                message,
-                origin: origin.clone(),
-            });
+            self.warnings.push(Warning::Duplicate { message, origin: origin.clone() });
         }
         let unknown = document.unknown.iter().cloned();
         self.warnings
-            .extend(unknown.map(|path| Warning::UnknownField {
-                path,
-                origin: origin.clone(),
-            }));
+            .extend(unknown.map(|path| Warning::UnknownField { path, origin: origin.clone() }));
     }
 
     fn check(
@@ -223,9 +200,7 @@ impl Loader<'_> {
     ) -> Outcome {
         let gates = FeatureGates::new(&wire.feature_gates.clone().unwrap_or_default());
         let (problems, warnings) = validate::validate(&wire, &flags, &gates, host);
-        let located = problems
-            .into_iter()
-            .map(|problem| problem.located(&provenance));
+        let located = problems.into_iter().map(|problem| problem.located(&provenance));
         // Without the file, a complaint about a default may be about nothing.
         let incomplete = self.incomplete;
         let certain =
@@ -236,9 +211,9 @@ impl Loader<'_> {
         if self.problems.is_empty() {
             match Config::try_from(Validated { wire, gates }) {
                 Ok(checked) => config = Some(checked),
-                Err(problems) => self
-                    .problems
-                    .extend(problems.into_iter().map(|p| p.located(&provenance))),
+                Err(problems) => {
+                    self.problems.extend(problems.into_iter().map(|p| p.located(&provenance)))
+                }
             }
         }
         mask(&mut effective);
@@ -261,10 +236,8 @@ impl Loader<'_> {
 fn mask(tree: &mut Value) {
     let field = FieldPath::dotted(SECRET_FIELD);
     if let Some(Value::Object(headers)) = field.get(tree).cloned() {
-        let masked = headers
-            .keys()
-            .map(|name| (name.clone(), Value::from(vec!["<masked>"])))
-            .collect();
+        let masked =
+            headers.keys().map(|name| (name.clone(), Value::from(vec!["<masked>"]))).collect();
         field.set(tree, Value::Object(masked));
     }
 }

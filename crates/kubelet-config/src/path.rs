@@ -87,14 +87,9 @@ mod tests {
     #[test]
     fn shows_keys_with_dots_in_brackets() {
         let tree = json!({"a": {"b": 1, "memory.available": "5%"}, "l": [1, 2], "e": {}});
-        let shown: Vec<String> = leaves(&tree)
-            .iter()
-            .map(|(path, value)| format!("{path}={value}"))
-            .collect();
-        assert_eq!(
-            shown,
-            ["a.b=1", "a[memory.available]=\"5%\"", "e={}", "l=[1,2]"]
-        );
+        let shown: Vec<String> =
+            leaves(&tree).iter().map(|(path, value)| format!("{path}={value}")).collect();
+        assert_eq!(shown, ["a.b=1", "a[memory.available]=\"5%\"", "e={}", "l=[1,2]"]);
     }
 
     #[test]

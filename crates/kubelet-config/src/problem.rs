@@ -38,21 +38,11 @@ impl Problem {
     /// About a flag's text.
     pub fn flag(name: &str, wrong: impl Into<String>) -> Self {
         let origin = Some(Origin::Flag(name.to_owned()));
-        Self {
-            subject: format!("--{name}"),
-            value: None,
-            wrong: wrong.into(),
-            origin,
-        }
+        Self { subject: format!("--{name}"), value: None, wrong: wrong.into(), origin }
     }
     /// About a file or the host.
     pub fn other(subject: impl Into<String>, wrong: impl Into<String>) -> Self {
-        Self {
-            subject: subject.into(),
-            value: None,
-            wrong: wrong.into(),
-            origin: None,
-        }
+        Self { subject: subject.into(), value: None, wrong: wrong.into(), origin: None }
     }
     /// The same, with its origin looked up.
     pub(crate) fn located(mut self, provenance: &Provenance) -> Self {
@@ -125,25 +115,13 @@ pub enum Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::DeprecatedFlag {
-                name,
-                field: Some(field),
-            } => {
-                write!(
-                    f,
-                    "--{name} is deprecated; set {field} in the --config file"
-                )
+            Self::DeprecatedFlag { name, field: Some(field) } => {
+                write!(f, "--{name} is deprecated; set {field} in the --config file")
             }
             Self::DeprecatedFlag { name, field: None } => {
-                write!(
-                    f,
-                    "--{name} is deprecated and will be removed by Kubernetes"
-                )
+                write!(f, "--{name} is deprecated and will be removed by Kubernetes")
             }
-            Self::NoEffect {
-                what,
-                origin: Origin::Flag(_),
-            } => {
+            Self::NoEffect { what, origin: Origin::Flag(_) } => {
                 write!(
                     f,
                     "{what} has no effect; it is accepted so that old command lines keep working"
@@ -157,10 +135,7 @@ impl fmt::Display for Warning {
                 )
             }
             Self::Duplicate { message, origin } => {
-                write!(
-                    f,
-                    "{origin} writes a key twice, the last one holds: {message}"
-                )
+                write!(f, "{origin} writes a key twice, the last one holds: {message}")
             }
             Self::SkippedFile(path) => {
                 write!(f, "{} is not read: drop-ins end in .conf", path.display())

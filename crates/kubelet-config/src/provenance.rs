@@ -49,12 +49,8 @@ pub struct Provenance(BTreeMap<FieldPath, Origin>);
 impl Provenance {
     /// Origin of a leaf, or of the first leaf below an inner path.
     pub fn origin(&self, path: &FieldPath) -> Option<&Origin> {
-        let below = || {
-            self.0
-                .iter()
-                .find(|(leaf, _)| path.contains(leaf))
-                .map(|(_, origin)| origin)
-        };
+        let below =
+            || self.0.iter().find(|(leaf, _)| path.contains(leaf)).map(|(_, origin)| origin);
         self.0.get(path).or_else(below)
     }
     /// Every leaf at or below a path.
@@ -70,8 +66,7 @@ impl Provenance {
     }
     /// Records one leaf, forgetting what was known at, above and below it.
     pub(crate) fn set(&mut self, path: FieldPath, origin: Origin) {
-        self.0
-            .retain(|known, _| !path.contains(known) && !known.contains(&path));
+        self.0.retain(|known, _| !path.contains(known) && !known.contains(&path));
         self.0.insert(path, origin);
     }
     /// Forgets a leaf and everything below it.

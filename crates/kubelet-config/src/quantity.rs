@@ -6,19 +6,18 @@
 use std::fmt;
 use std::str::FromStr;
 
+use kubelet_model::quantity::Quantity as Amount;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Longest accepted text: the largest meaningful quantity has some 40 characters.
 const MAX_LEN: usize = 128;
-/// Upstream caps magnitudes at 2^63-1 units; ours are counted in billionths.
-const MAX_NANOS: i128 = (i64::MAX as i128) * 1_000_000_000;
 
 /// A decimal number with a unit suffix. Parts below a billionth are rounded up, as upstream does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quantity {
     text: String,
-    nanos: i128,
+    amount: Amount,
 }
 
 /// Text that is not a quantity.
@@ -31,21 +30,15 @@ pub struct QuantityError(String);
 impl Quantity {
     /// Below zero.
     pub fn is_negative(&self) -> bool {
-        self.nanos < 0
+        self.amount.is_negative()
     }
     /// Exactly zero.
     pub fn is_zero(&self) -> bool {
-        self.nanos == 0
+        self.amount.is_zero()
     }
-    /// Whole units, rounded away from zero, capped at the range of `i64`.
+    /// Whole units, rounded up, capped at the range of `i64`.
     pub fn value(&self) -> i64 {
-        let unit = 1_000_000_000;
-        let whole = if self.nanos >= 0 {
-            (self.nanos + unit - 1) / unit
-        } else {
-            (self.nanos - unit + 1) / unit
-        };
-        i64::try_from(whole).unwrap_or(if whole > 0 { i64::MAX } else { i64::MIN })
+        self.amount.units()
     }
     /// As it was written.
     pub fn as_str(&self) -> &str {
@@ -58,112 +51,12 @@ impl FromStr for Quantity {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let bad = || QuantityError(text.to_owned());
-        if text.is_empty() || text.len() > MAX_LEN {
+        if text.len() > MAX_LEN {
             return Err(bad());
         }
-        let (negative, unsigned) = match text.as_bytes()[0] {
-            b'-' => (true, &text[1..]),
-            b'+' => (false, &text[1..]),
-            _ => (false, text),
-        };
-        let number_len = unsigned
-            .bytes()
-            .take_while(|b| b.is_ascii_digit() || *b == b'.')
-            .count();
-        let (number, suffix) = unsigned.split_at(number_len);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
-            return Err(bad());
-        }
-        let scale = parse_suffix(suffix).ok_or_else(bad)?;
-        let magnitude = magnitude_nanos(whole, fraction, scale);
-        let nanos = if negative { -magnitude } else { magnitude };
-        Ok(Self {
-            text: text.to_owned(),
-            nanos,
-        })
+        let amount = Amount::parse(text).ok_or_else(bad)?;
+        Ok(Self { text: text.to_owned(), amount })
     }
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Scale {
-    /// A power of ten.
-    Ten(i32),
-    /// A power of two.
-    Two(u32),
-}
-
-fn parse_suffix(suffix: &str) -> Option<Scale> {
-    Some(match suffix {
-        "n" => Scale::Ten(-9),
-        "u" => Scale::Ten(-6),
-        "m" => Scale::Ten(-3),
-        "" => Scale::Ten(0),
-        "k" => Scale::Ten(3),
-        "M" => Scale::Ten(6),
-        "G" => Scale::Ten(9),
-        "T" => Scale::Ten(12),
-        "P" => Scale::Ten(15),
-        "E" => Scale::Ten(18),
-        "Ki" => Scale::Two(10),
-        "Mi" => Scale::Two(20),
-        "Gi" => Scale::Two(30),
-        "Ti" => Scale::Two(40),
-        "Pi" => Scale::Two(50),
-        "Ei" => Scale::Two(60),
-        other => {
-            let exponent = other.strip_prefix(['e', 'E'])?;
-            let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-            if digits.is_empty() || digits.len() > 9 || !digits.bytes().all(|b| b.is_ascii_digit())
-            {
-                return None;
-            }
-            Scale::Ten(exponent.trim_start_matches('+').parse().ok()?)
-        }
-    })
-}
-
-/// Billionths of a unit, rounded up, capped.
-fn magnitude_nanos(whole: &str, fraction: &str, scale: Scale) -> i128 {
-    let digits = whole
-        .bytes()
-        .chain(fraction.bytes())
-        .skip_while(|b| *b == b'0');
-    let mut mantissa: i128 = 0;
-    let mut dropped = 0_i32;
-    for digit in digits {
-        // 30 digits leave room for the largest binary suffix to be told from the cap.
-        if mantissa < 10_i128.pow(30) {
-            mantissa = mantissa * 10 + i128::from(digit - b'0');
-        } else {
-            dropped += 1;
-        }
-    }
-    let ten = dropped
-        .saturating_sub(i32::try_from(fraction.len()).unwrap_or(i32::MAX))
-        .saturating_add(9);
-    let (ten, shift) = match scale {
-        Scale::Ten(power) => (ten.saturating_add(power), 0),
-        Scale::Two(shift) => (ten, shift),
-    };
-    if mantissa == 0 {
-        return 0;
-    }
-    let Some(shifted) = mantissa.checked_mul(1_i128 << shift) else {
-        return MAX_NANOS;
-    };
-    let scaled = if ten >= 0 {
-        10_i128
-            .checked_pow(ten.unsigned_abs())
-            .and_then(|p| shifted.checked_mul(p))
-            .unwrap_or(MAX_NANOS)
-    } else {
-        match 10_i128.checked_pow(ten.unsigned_abs()) {
-            Some(p) => shifted / p + i128::from(shifted % p != 0),
-            None => 1,
-        }
-    };
-    scaled.min(MAX_NANOS)
 }
 
 impl fmt::Display for Quantity {
@@ -239,9 +132,9 @@ mod tests {
 
     #[test]
     fn refuses_nonsense() {
-        for text in [
-            "", "-", ".", "1.2.3", "1mi", "1KiB", " 1", "1 ", "x", "1e", "1e+", "5%", "--1",
-        ] {
+        for text in
+            ["", "-", ".", "1.2.3", "1mi", "1KiB", " 1", "1 ", "x", "1e", "1e+", "5%", "--1"]
+        {
             assert!(text.parse::<Quantity>().is_err(), "{text:?} was accepted");
         }
     }

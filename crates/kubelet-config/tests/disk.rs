@@ -11,10 +11,8 @@ fn walks_in_lexical_order_and_bounds_reads() {
         std::fs::write(root.join(name), "x").unwrap();
     }
     let walked = Disk.walk(root).unwrap();
-    let names: Vec<_> = walked
-        .iter()
-        .map(|path| path.strip_prefix(root).unwrap().to_str().unwrap())
-        .collect();
+    let names: Vec<_> =
+        walked.iter().map(|path| path.strip_prefix(root).unwrap().to_str().unwrap()).collect();
     assert_eq!(names, ["a.conf", "b/a.conf", "b/z.conf", "c.conf"]);
     assert!(Disk.read(root).is_err(), "a directory is not a file");
     assert!(

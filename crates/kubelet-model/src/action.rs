@@ -88,6 +88,8 @@ pub enum StopReason {
     SandboxChanged,
     /// The runtime lost track of it.
     StateUnknown,
+    /// A newer instance of the same name exists.
+    Superseded,
 }
 
 /// A plan's effects in order: actions inside a step run side by side.

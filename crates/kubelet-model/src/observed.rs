@@ -153,6 +153,13 @@ impl ObservedPod {
         self.containers.iter().filter(move |c| &c.name == name)
     }
 
+    /// The instance that stands for a container: the one that may run, else the newest.
+    /// After a crash of the agent a newer one, created late, may lie beside it.
+    pub fn current(&self, name: &ContainerName) -> Option<&ObservedContainer> {
+        let live = self.containers.iter().find(|c| &c.name == name && c.state.may_run());
+        live.or_else(|| self.newest(name))
+    }
+
     /// The newest instance of a container.
     pub fn newest(&self, name: &ContainerName) -> Option<&ObservedContainer> {
         self.containers.iter().find(|c| &c.name == name)

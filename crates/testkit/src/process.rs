@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait::eventually;
 
 /// A running child whose output goes to a file. Killed when dropped.
 #[derive(Debug)]
@@ -57,6 +59,21 @@ impl Process {
             bail!("{} ended with {status}; its log ends:\n{}", self.name, tail(&self.log, 30));
         }
         Ok(())
+    }
+
+    /// SIGSTOP, and wait until every thread has stopped: the signal alone lets a
+    /// thread answer one more call.
+    pub fn suspend(&self) -> Result<()> {
+        self.signal(Signal::STOP)?;
+        eventually(Duration::from_secs(5), &format!("{} to stop", self.name), || {
+            let threads = fs::read_dir(format!("/proc/{}/task", self.id()))?;
+            for thread in threads.flatten() {
+                let stat = fs::read_to_string(thread.path().join("stat"))?;
+                let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+                ensure!(state == Some('T'), "{} is in state {state:?}", thread.path().display());
+            }
+            Ok(())
+        })
     }
 
     /// SIGKILL, and wait until it is gone.

@@ -5,13 +5,14 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use cri::v1;
-use testkit::{Containerd, ContainerdOptions, Image, eventually, image, process};
+use testkit::{Containerd, ContainerdOptions, Image, image, process};
 
 fn sandbox(name: &str) -> v1::PodSandboxConfig {
     v1::PodSandboxConfig {
@@ -133,38 +134,21 @@ fn containers_outlive_their_daemon_and_a_hang() -> Result<()> {
     Ok(())
 }
 
-/// Not a test by itself: the program the next one kills.
-#[test]
-fn owner_to_be_killed() -> Result<()> {
-    let Some(report) = std::env::var_os("TESTKIT_OWNER_REPORT") else {
-        return Ok(());
-    };
-    let containerd = Containerd::start(ContainerdOptions { images: vec![Image::pause()] })?;
-    start_pod(&containerd, "three")?;
-    fs::write(containerd.dir().join("owner"), "")?;
-    fs::write(report, containerd.dir().display().to_string())?;
-    std::thread::sleep(Duration::from_secs(600));
-    Ok(())
-}
-
 #[test]
 fn a_killed_owners_remains_are_reaped() -> Result<()> {
-    let report = std::env::temp_dir().join(format!("testkit-owner-{}", std::process::id()));
-    let mut owner = Command::new(std::env::current_exe()?)
-        .args(["--exact", "owner_to_be_killed"])
-        .env("TESTKIT_OWNER_REPORT", &report)
-        .spawn()?;
-    let dir = eventually(Duration::from_secs(60), "the owner to start its containerd", || {
-        let dir = PathBuf::from(fs::read_to_string(&report)?);
-        ensure!(dir.join("owner").exists(), "{} does not exist", dir.display());
-        Ok(dir)
-    });
+    let mut owner =
+        Command::new(env!("CARGO_BIN_EXE_testkit-hold")).stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    let output = owner.stdout.take().context("its output is piped")?;
+    let read = BufReader::new(output).read_line(&mut line);
+    let dir = PathBuf::from(line.trim());
+    // Another test may reap it, and take the slot, but not with this file in it.
+    let mark = dir.join("owner");
+    let marked = read.and_then(|_| fs::write(&mark, ""));
     owner.kill()?;
     owner.wait()?;
-    let dir = dir?;
-    fs::remove_file(&report)?;
+    marked.with_context(|| format!("the owner started no containerd but said {line:?}"))?;
     testkit::slot::reap_stale()?;
-    // Another test may have taken the slot since, but not with this file in it.
-    ensure!(!dir.join("owner").exists(), "{} was not reaped", dir.display());
+    ensure!(!mark.exists(), "{} was not reaped", dir.display());
     Ok(())
 }

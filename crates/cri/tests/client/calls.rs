@@ -10,10 +10,7 @@ use crate::fake::{Does, Fake, Place, version};
 const SHORT: Duration = Duration::from_millis(60);
 
 fn image(name: &str) -> v1::ImageSpec {
-    v1::ImageSpec {
-        image: name.to_owned(),
-        ..Default::default()
-    }
+    v1::ImageSpec { image: name.to_owned(), ..Default::default() }
 }
 
 #[tokio::test]
@@ -28,18 +25,12 @@ async fn each_call_has_its_limit() {
 
     let error = client.version().await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::TimedOut(SHORT));
-    let error = client
-        .run_pod_sandbox(Default::default(), "")
-        .await
-        .unwrap_err();
+    let error = client.run_pod_sandbox(Default::default(), "").await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::TimedOut(SHORT * 2));
     let grace = Duration::from_millis(40);
     let error = client.stop_container("c1", grace).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::TimedOut(SHORT + grace));
-    assert_eq!(
-        error.to_string(),
-        "StopContainer of c1 failed: no answer within 100ms"
-    );
+    assert_eq!(error.to_string(), "StopContainer of c1 failed: no answer within 100ms");
 }
 
 #[tokio::test]
@@ -48,12 +39,7 @@ async fn grace_is_rounded_up_to_seconds() {
     let fake = Fake::default().on("StopContainer", Does::reply(v1::StopContainerResponse {}));
     let _server = fake.serve(&place.socket);
     let client = place.client();
-    for grace in [
-        Duration::ZERO,
-        SHORT,
-        Duration::from_secs(30),
-        Duration::MAX,
-    ] {
+    for grace in [Duration::ZERO, SHORT, Duration::from_secs(30), Duration::MAX] {
         client.stop_container("c1", grace).await.unwrap();
     }
     let asked: Vec<v1::StopContainerRequest> = fake.requests("StopContainer");
@@ -84,9 +70,8 @@ async fn a_pull_has_no_limit_and_dropping_it_cancels() {
 #[tokio::test]
 async fn hung_calls_hold_up_no_other() {
     let place = Place::new();
-    let fake = Fake::default()
-        .on("ContainerStatus", Does::Hang)
-        .on("Version", Does::reply(version()));
+    let fake =
+        Fake::default().on("ContainerStatus", Does::Hang).on("Version", Does::reply(version()));
     let server = fake.serve(&place.socket);
     let client = place.client();
 
@@ -107,20 +92,15 @@ async fn hung_calls_hold_up_no_other() {
 #[tokio::test]
 async fn the_runtimes_own_words_are_kept() {
     let place = Place::new();
-    let fake = Fake::default().on(
-        "ContainerStatus",
-        Does::Fail(Status::not_found("no such thing")),
-    );
+    let fake =
+        Fake::default().on("ContainerStatus", Does::Fail(Status::not_found("no such thing")));
     let _server = fake.serve(&place.socket);
     let client = place.client();
 
     let error = client.container_status("c1").await.unwrap_err();
     assert!(error.is_not_found() && !error.is_unreachable());
     assert_eq!(error.reason_text(), "no such thing");
-    assert_eq!(
-        client.runtime_config().await.unwrap_err().code(),
-        Some(Code::Unimplemented)
-    );
+    assert_eq!(client.runtime_config().await.unwrap_err().code(), Some(Code::Unimplemented));
 }
 
 fn nonsense(error: cri::CallError) -> String {
@@ -133,26 +113,18 @@ fn nonsense(error: cri::CallError) -> String {
 #[tokio::test]
 async fn answers_without_what_counts_are_refused() {
     let place = Place::new();
-    let conditions = vec![v1::RuntimeCondition {
-        r#type: "RuntimeReady".to_owned(),
-        ..Default::default()
-    }];
+    let conditions =
+        vec![v1::RuntimeCondition { r#type: "RuntimeReady".to_owned(), ..Default::default() }];
     let half_a_status = v1::ContainerStatus {
         id: "c1".to_owned(),
-        metadata: Some(v1::ContainerMetadata {
-            name: "app".to_owned(),
-            attempt: 0,
-        }),
+        metadata: Some(v1::ContainerMetadata { name: "app".to_owned(), attempt: 0 }),
         created_at: 1,
         ..Default::default()
     };
     let fake = Fake::default()
         .on(
             "Version",
-            Does::reply(v1::VersionResponse {
-                version: "v1alpha2".to_owned(),
-                ..version()
-            }),
+            Does::reply(v1::VersionResponse { version: "v1alpha2".to_owned(), ..version() }),
         )
         .on(
             "Status",
@@ -161,18 +133,9 @@ async fn answers_without_what_counts_are_refused() {
                 ..Default::default()
             }),
         )
-        .on(
-            "RunPodSandbox",
-            Does::reply(v1::RunPodSandboxResponse::default()),
-        )
-        .on(
-            "CreateContainer",
-            Does::reply(v1::CreateContainerResponse::default()),
-        )
-        .on(
-            "PodSandboxStatus",
-            Does::reply(v1::PodSandboxStatusResponse::default()),
-        )
+        .on("RunPodSandbox", Does::reply(v1::RunPodSandboxResponse::default()))
+        .on("CreateContainer", Does::reply(v1::CreateContainerResponse::default()))
+        .on("PodSandboxStatus", Does::reply(v1::PodSandboxStatusResponse::default()))
         .on(
             "ContainerStatus",
             Does::reply(v1::ContainerStatusResponse {
@@ -183,10 +146,7 @@ async fn answers_without_what_counts_are_refused() {
         .on(
             "ImageStatus",
             Does::reply(v1::ImageStatusResponse {
-                image: Some(v1::Image {
-                    id: "sha256:1".to_owned(),
-                    ..Default::default()
-                }),
+                image: Some(v1::Image { id: "sha256:1".to_owned(), ..Default::default() }),
                 ..Default::default()
             }),
         )
@@ -197,21 +157,11 @@ async fn answers_without_what_counts_are_refused() {
     assert!(nonsense(client.version().await.unwrap_err()).contains("\"v1alpha2\""));
     let why = nonsense(client.status().await.unwrap_err());
     assert_eq!(why, "condition NetworkReady is not set");
-    let why = nonsense(
-        client
-            .run_pod_sandbox(Default::default(), "")
-            .await
-            .unwrap_err(),
-    );
+    let why = nonsense(client.run_pod_sandbox(Default::default(), "").await.unwrap_err());
     assert_eq!(why, "pod_sandbox_id is not set");
-    let created = client
-        .create_container("s", Default::default(), Default::default())
-        .await;
+    let created = client.create_container("s", Default::default(), Default::default()).await;
     assert_eq!(nonsense(created.unwrap_err()), "container_id is not set");
-    assert_eq!(
-        nonsense(client.pod_sandbox_status("s").await.unwrap_err()),
-        "status is not set"
-    );
+    assert_eq!(nonsense(client.pod_sandbox_status("s").await.unwrap_err()), "status is not set");
     let why = nonsense(client.container_status("c1").await.unwrap_err());
     assert_eq!(why, "status.image.image is not set");
     let why = nonsense(client.image_status(image("i")).await.unwrap_err());
@@ -223,10 +173,7 @@ async fn answers_without_what_counts_are_refused() {
 #[tokio::test]
 async fn an_absent_image_is_no_error() {
     let place = Place::new();
-    let fake = Fake::default().on(
-        "ImageStatus",
-        Does::reply(v1::ImageStatusResponse::default()),
-    );
+    let fake = Fake::default().on("ImageStatus", Does::reply(v1::ImageStatusResponse::default()));
     let _server = fake.serve(&place.socket);
     assert_eq!(place.client().image_status(image("i")).await.unwrap(), None);
 }
@@ -235,12 +182,7 @@ async fn an_absent_image_is_no_error() {
 async fn replies_are_taken_up_to_16_mib() {
     let listing = |bytes: usize| {
         let id = "x".repeat(bytes);
-        v1::ListPodSandboxResponse {
-            items: vec![v1::PodSandbox {
-                id,
-                ..Default::default()
-            }],
-        }
+        v1::ListPodSandboxResponse { items: vec![v1::PodSandbox { id, ..Default::default() }] }
     };
     for (bytes, fits) in [((16 << 20) - 64, true), (16 << 20, false)] {
         let place = Place::new();

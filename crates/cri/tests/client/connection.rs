@@ -17,25 +17,18 @@ fn unreachable_because(error: cri::CallError) -> String {
 #[tokio::test]
 async fn one_client_outlives_runtimes() {
     let place = Place::new();
-    let fake = Fake::default()
-        .on("Version", Does::reply(version()))
-        .on("Status", Does::Hang);
+    let fake = Fake::default().on("Version", Does::reply(version())).on("Status", Does::Hang);
     let client = place.client();
 
     let why = unreachable_because(client.version().await.unwrap_err());
-    assert!(
-        why.starts_with(&format!("no socket at {}", place.socket.display())),
-        "{why}"
-    );
+    assert!(why.starts_with(&format!("no socket at {}", place.socket.display())), "{why}");
 
     let server = fake.serve(&place.socket);
     client.version().await.unwrap();
     let hung = client.status();
     let crash = async {
         fake.asked("Status", 1).await;
-        tokio::task::spawn_blocking(move || drop(server))
-            .await
-            .unwrap();
+        tokio::task::spawn_blocking(move || drop(server)).await.unwrap();
     };
     let (cut_off, ()) = tokio::join!(hung, crash);
     let why = unreachable_because(cut_off.unwrap_err());
@@ -57,9 +50,7 @@ async fn a_restart_in_a_quiet_moment_goes_unnoticed() {
     for _ in 0..5 {
         let server = fake.serve(&place.socket);
         assert_eq!(client.version().await.unwrap(), version());
-        tokio::task::spawn_blocking(move || drop(server))
-            .await
-            .unwrap();
+        tokio::task::spawn_blocking(move || drop(server)).await.unwrap();
         // The connection's task learns of the hang-up.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -68,10 +59,9 @@ async fn a_restart_in_a_quiet_moment_goes_unnoticed() {
 #[tokio::test]
 async fn one_connection_per_endpoint() {
     let (runtime, images) = (Place::new(), Place::new());
-    let fake = Fake::default().on("Version", Does::reply(version())).on(
-        "ImageStatus",
-        Does::reply(v1::ImageStatusResponse::default()),
-    );
+    let fake = Fake::default()
+        .on("Version", Does::reply(version()))
+        .on("ImageStatus", Does::reply(v1::ImageStatusResponse::default()));
     let runtime_server = fake.serve(&runtime.socket);
     let image_server = fake.serve(&images.socket);
     let config = |image_endpoint| ClientConfig {
@@ -81,11 +71,9 @@ async fn one_connection_per_endpoint() {
     };
     // The same socket, written differently.
     let plain_path = runtime.socket.display().to_string();
-    for (image_endpoint, at_runtime, at_images) in [
-        (None, 1, 0),
-        (Some(plain_path), 2, 0),
-        (Some(images.endpoint()), 3, 1),
-    ] {
+    for (image_endpoint, at_runtime, at_images) in
+        [(None, 1, 0), (Some(plain_path), 2, 0), (Some(images.endpoint()), 3, 1)]
+    {
         let client = CriClient::new(config(image_endpoint)).unwrap();
         client.version().await.unwrap();
         client.image_status(Default::default()).await.unwrap();
@@ -102,8 +90,5 @@ async fn endpoints_are_checked_up_front() {
         request_timeout: Duration::from_secs(1),
     };
     let error = CriClient::new(config).unwrap_err();
-    assert_eq!(
-        error,
-        EndpointError::NotUnix("tcp://localhost:1".to_owned())
-    );
+    assert_eq!(error, EndpointError::NotUnix("tcp://localhost:1".to_owned()));
 }

@@ -14,32 +14,21 @@ use crate::fake::{Does, Fake, Place};
 
 fn event(container_id: &str, pod_uid: Option<&str>, kind: Kind) -> RuntimeEvent {
     let pod_uid = pod_uid.map(str::to_owned);
-    RuntimeEvent {
-        container_id: container_id.to_owned(),
-        pod_uid,
-        kind,
-    }
+    RuntimeEvent { container_id: container_id.to_owned(), pod_uid, kind }
 }
 
 async fn take(events: &mut EventStream, count: usize) -> Vec<RuntimeEvent> {
     let events = events.take(count).map(Result::unwrap).collect();
-    tokio::time::timeout(Duration::from_secs(10), events)
-        .await
-        .expect("too few events")
+    tokio::time::timeout(Duration::from_secs(10), events).await.expect("too few events")
 }
 
 fn cri_event(id: &str, uid: &str, kind: i32) -> v1::ContainerEventResponse {
-    let metadata = v1::PodSandboxMetadata {
-        uid: uid.to_owned(),
-        ..Default::default()
-    };
+    let metadata = v1::PodSandboxMetadata { uid: uid.to_owned(), ..Default::default() };
     v1::ContainerEventResponse {
         container_id: id.to_owned(),
         container_event_type: kind,
-        pod_sandbox_status: (!uid.is_empty()).then(|| v1::PodSandboxStatus {
-            metadata: Some(metadata),
-            ..Default::default()
-        }),
+        pod_sandbox_status: (!uid.is_empty())
+            .then(|| v1::PodSandboxStatus { metadata: Some(metadata), ..Default::default() }),
         ..Default::default()
     }
 }
@@ -49,22 +38,13 @@ fn envelope(namespace: &str, topic: &str, payload: impl Message) -> Envelope {
     Envelope {
         namespace: namespace.to_owned(),
         topic: topic.to_owned(),
-        event: Some(prost_types::Any {
-            type_url: String::new(),
-            value,
-        }),
+        event: Some(prost_types::Any { type_url: String::new(), value }),
         ..Default::default()
     }
 }
 
 fn started(id: &str) -> Envelope {
-    envelope(
-        "k8s.io",
-        "/tasks/start",
-        payloads::TaskStart {
-            container_id: id.to_owned(),
-        },
-    )
+    envelope("k8s.io", "/tasks/start", payloads::TaskStart { container_id: id.to_owned() })
 }
 
 #[tokio::test]
@@ -77,9 +57,8 @@ async fn cri_events_are_mapped() {
         cri_event("a", "u1", 2),
         cri_event("b", "", 3),
     ];
-    let fake = Fake::default()
-        .on("GetContainerEvents", Does::stream(sent))
-        .on("Subscribe", Does::Hang);
+    let fake =
+        Fake::default().on("GetContainerEvents", Does::stream(sent)).on("Subscribe", Does::Hang);
     let _server = fake.serve(&place.socket);
     let mut events = place.client().events().await.unwrap();
     let expected = [
@@ -98,75 +77,35 @@ async fn a_quiet_runtime_does_not_hold_up_the_caller() {
     let place = Place::new();
     let go = Arc::new(Notify::new());
     let later = Does::stream([cri_event("a", "", 1)]).after(&go);
-    let _server = Fake::default()
-        .on("GetContainerEvents", later)
-        .serve(&place.socket);
+    let _server = Fake::default().on("GetContainerEvents", later).serve(&place.socket);
     let client = place.client();
     let opened = tokio::time::timeout(Duration::from_secs(10), client.events()).await;
     let mut events = opened.expect("waits for the first event").unwrap();
     go.notify_one();
-    assert_eq!(
-        take(&mut events, 1).await,
-        [event("a", None, Kind::Started)]
-    );
+    assert_eq!(take(&mut events, 1).await, [event("a", None, Kind::Started)]);
 }
 
 #[tokio::test]
 async fn containerd_events_stand_in() {
     let place = Place::new();
     let id = || "c1".to_owned();
-    let exit = |process: &str| payloads::TaskExit {
-        container_id: id(),
-        id: process.to_owned(),
-    };
+    let exit = |process: &str| payloads::TaskExit { container_id: id(), id: process.to_owned() };
     let sent = [
-        envelope(
-            "k8s.io",
-            "/containers/create",
-            payloads::ContainerCreate { id: id() },
-        ),
-        envelope(
-            "k8s.io",
-            "/tasks/start",
-            payloads::TaskStart { container_id: id() },
-        ),
+        envelope("k8s.io", "/containers/create", payloads::ContainerCreate { id: id() }),
+        envelope("k8s.io", "/tasks/start", payloads::TaskStart { container_id: id() }),
         envelope("k8s.io", "/tasks/exit", exit("exec-7")),
-        envelope(
-            "moby",
-            "/tasks/start",
-            payloads::TaskStart {
-                container_id: "other".to_owned(),
-            },
-        ),
-        envelope(
-            "k8s.io",
-            "/images/create",
-            payloads::ContainerCreate {
-                id: "image".to_owned(),
-            },
-        ),
+        envelope("moby", "/tasks/start", payloads::TaskStart { container_id: "other".to_owned() }),
+        envelope("k8s.io", "/images/create", payloads::ContainerCreate { id: "image".to_owned() }),
         envelope("k8s.io", "/tasks/exit", exit("c1")),
-        envelope(
-            "k8s.io",
-            "/containers/delete",
-            payloads::ContainerDelete { id: id() },
-        ),
+        envelope("k8s.io", "/containers/delete", payloads::ContainerDelete { id: id() }),
     ];
     let fake = Fake::default().on("Subscribe", Does::stream(sent));
     let _server = fake.serve(&place.socket);
     let mut events = place.client().events().await.unwrap();
     let expected = [Kind::Created, Kind::Started, Kind::Stopped, Kind::Deleted];
-    assert_eq!(
-        take(&mut events, 4).await,
-        expected.map(|kind| event("c1", None, kind))
-    );
+    assert_eq!(take(&mut events, 4).await, expected.map(|kind| event("c1", None, kind)));
     let asked = fake.requests::<SubscribeRequest>("Subscribe").remove(0);
-    assert!(
-        asked
-            .filters
-            .iter()
-            .all(|filter| filter.starts_with("namespace==k8s.io,"))
-    );
+    assert!(asked.filters.iter().all(|filter| filter.starts_with("namespace==k8s.io,")));
 }
 
 #[tokio::test]
@@ -180,22 +119,14 @@ async fn a_late_refusal_still_falls_back() {
         .serve(&place.socket);
     let mut events = place.client().events().await.unwrap();
     go.notify_one();
-    assert_eq!(
-        take(&mut events, 1).await,
-        [event("c1", None, Kind::Started)]
-    );
+    assert_eq!(take(&mut events, 1).await, [event("c1", None, Kind::Started)]);
 }
 
 #[tokio::test]
 async fn neither_kind_is_unimplemented() {
     let place = Place::new();
     let _server = Fake::default().serve(&place.socket);
-    let error = place
-        .client()
-        .events()
-        .await
-        .err()
-        .expect("a stream out of nothing");
+    let error = place.client().events().await.err().expect("a stream out of nothing");
     assert!(error.is_unimplemented(), "{error}");
     assert!(error.to_string().contains("neither"), "{error}");
 }
@@ -219,14 +150,8 @@ async fn other_failures_do_not_fall_back() {
 #[tokio::test]
 async fn a_stream_ends_after_its_error() {
     let place = Place::new();
-    let sent = [
-        cri_event("a", "", 0),
-        cri_event("", "", 1),
-        cri_event("b", "", 1),
-    ];
-    let _server = Fake::default()
-        .on("GetContainerEvents", Does::stream(sent))
-        .serve(&place.socket);
+    let sent = [cri_event("a", "", 0), cri_event("", "", 1), cri_event("b", "", 1)];
+    let _server = Fake::default().on("GetContainerEvents", Does::stream(sent)).serve(&place.socket);
     let events: Vec<_> = place.client().events().await.unwrap().collect().await;
     assert_eq!(events.len(), 2);
     let error = events[1].as_ref().unwrap_err();

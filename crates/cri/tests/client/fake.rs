@@ -42,12 +42,7 @@ impl Does {
         Self::Reply(vec![message.encode_to_vec()])
     }
     pub fn stream(messages: impl IntoIterator<Item = impl Message>) -> Self {
-        Self::Reply(
-            messages
-                .into_iter()
-                .map(|message| message.encode_to_vec())
-                .collect(),
-        )
+        Self::Reply(messages.into_iter().map(|message| message.encode_to_vec()).collect())
     }
     pub fn after(self, go: &Arc<Notify>) -> Self {
         Self::After(go.clone(), Box::new(self))
@@ -85,9 +80,7 @@ impl Fake {
     pub fn requests<T: Message + Default>(&self, rpc: &str) -> Vec<T> {
         let requests = self.requests.lock().unwrap();
         let matching = requests.iter().filter(|(name, _)| *name == rpc);
-        matching
-            .map(|(_, bytes)| T::decode(&bytes[..]).unwrap())
-            .collect()
+        matching.map(|(_, bytes)| T::decode(&bytes[..]).unwrap()).collect()
     }
 
     /// Waits until the call has arrived this many times.
@@ -102,10 +95,7 @@ impl Fake {
     }
 
     async fn act(&self, rpc: &'static str, request: &impl Message) -> Result<Vec<Vec<u8>>, Status> {
-        self.requests
-            .lock()
-            .unwrap()
-            .push((rpc, request.encode_to_vec()));
+        self.requests.lock().unwrap().push((rpc, request.encode_to_vec()));
         let mut does = self.does.get(rpc).cloned();
         loop {
             match does {
@@ -178,36 +168,21 @@ macro_rules! rpc {
 impl RuntimeService for Fake {
     rpc!(version, "Version", v1::VersionRequest, v1::VersionResponse);
     rpc!(status, "Status", v1::StatusRequest, v1::StatusResponse);
-    rpc!(
-        run_pod_sandbox,
-        "RunPodSandbox",
-        v1::RunPodSandboxRequest,
-        v1::RunPodSandboxResponse
-    );
+    rpc!(run_pod_sandbox, "RunPodSandbox", v1::RunPodSandboxRequest, v1::RunPodSandboxResponse);
     rpc!(
         pod_sandbox_status,
         "PodSandboxStatus",
         v1::PodSandboxStatusRequest,
         v1::PodSandboxStatusResponse
     );
-    rpc!(
-        list_pod_sandbox,
-        "ListPodSandbox",
-        v1::ListPodSandboxRequest,
-        v1::ListPodSandboxResponse
-    );
+    rpc!(list_pod_sandbox, "ListPodSandbox", v1::ListPodSandboxRequest, v1::ListPodSandboxResponse);
     rpc!(
         create_container,
         "CreateContainer",
         v1::CreateContainerRequest,
         v1::CreateContainerResponse
     );
-    rpc!(
-        stop_container,
-        "StopContainer",
-        v1::StopContainerRequest,
-        v1::StopContainerResponse
-    );
+    rpc!(stop_container, "StopContainer", v1::StopContainerRequest, v1::StopContainerResponse);
     rpc!(
         container_status,
         "ContainerStatus",
@@ -225,28 +200,14 @@ impl RuntimeService for Fake {
 
 #[tonic::async_trait]
 impl ImageService for Fake {
-    rpc!(
-        image_status,
-        "ImageStatus",
-        v1::ImageStatusRequest,
-        v1::ImageStatusResponse
-    );
-    rpc!(
-        pull_image,
-        "PullImage",
-        v1::PullImageRequest,
-        v1::PullImageResponse
-    );
+    rpc!(image_status, "ImageStatus", v1::ImageStatusRequest, v1::ImageStatusResponse);
+    rpc!(pull_image, "PullImage", v1::PullImageRequest, v1::PullImageResponse);
 }
 
 #[tonic::async_trait]
 impl Events for Fake {
     async fn subscribe(&self, request: Request<SubscribeRequest>) -> Streamed<Envelope> {
-        if request
-            .metadata()
-            .get("containerd-namespace")
-            .is_none_or(|name| name != "k8s.io")
-        {
+        if request.metadata().get("containerd-namespace").is_none_or(|name| name != "k8s.io") {
             return Err(Status::failed_precondition("namespace is required"));
         }
         self.streaming("Subscribe", request).await
@@ -269,10 +230,8 @@ impl Running {
         let connections = Arc::new(AtomicUsize::new(0));
         let count = connections.clone();
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
                 let listener = UnixListenerStream::new(UnixListener::from_std(listener).unwrap());
                 let incoming = listener.inspect(move |_| {
@@ -284,11 +243,7 @@ impl Running {
                 }
             });
         });
-        Self {
-            kill: Some(kill),
-            thread: Some(thread),
-            connections,
-        }
+        Self { kill: Some(kill), thread: Some(thread), connections }
     }
 
     pub fn connections(&self) -> usize {
@@ -312,10 +267,7 @@ pub struct Place {
 impl Place {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Self {
-            socket: dir.path().join("r.sock"),
-            _dir: dir,
-        }
+        Self { socket: dir.path().join("r.sock"), _dir: dir }
     }
 
     pub fn endpoint(&self) -> String {
@@ -328,11 +280,7 @@ impl Place {
 
     pub fn client_within(&self, request_timeout: Duration) -> CriClient {
         let runtime_endpoint = self.endpoint();
-        let config = ClientConfig {
-            runtime_endpoint,
-            image_endpoint: None,
-            request_timeout,
-        };
+        let config = ClientConfig { runtime_endpoint, image_endpoint: None, request_timeout };
         CriClient::new(config).unwrap()
     }
 }

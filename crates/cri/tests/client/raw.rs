@@ -36,11 +36,7 @@ impl Service<Request<Body>> for Raw {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let authority = request
-            .uri()
-            .authority()
-            .map(ToString::to_string)
-            .unwrap_or_default();
+        let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
         self.authorities.lock().unwrap().push(authority);
         let body = Body::new(Full::from(self.body));
         let response = Response::builder().header("content-type", "application/grpc");
@@ -53,16 +49,10 @@ async fn unreadable_replies_are_nonsense() {
     let garbage: &[u8] = &[0, 0, 0, 0, 3, 0xff, 0xff, 0xff];
     for body in [garbage, &[]] {
         let place = Place::new();
-        let raw = Raw {
-            body,
-            authorities: Arc::default(),
-        };
+        let raw = Raw { body, authorities: Arc::default() };
         let _server = Running::start(&place.socket, Routes::new(raw.clone()));
         let error = place.client().version().await.unwrap_err();
-        assert!(
-            matches!(error.kind, CallErrorKind::Nonsense(_)),
-            "{body:?}: {error:?}"
-        );
+        assert!(matches!(error.kind, CallErrorKind::Nonsense(_)), "{body:?}: {error:?}");
         // Go servers refuse calls for an authority that looks like a path.
         assert_eq!(*raw.authorities.lock().unwrap(), ["localhost"]);
     }

@@ -27,13 +27,8 @@ pub struct Options {
 
 impl From<&ArgMatches> for Options {
     fn from(matches: &ArgMatches) -> Self {
-        let json = matches
-            .get_one::<String>("output")
-            .is_some_and(|output| output == "json");
-        Self {
-            all: matches.get_flag("all"),
-            json,
-        }
+        let json = matches.get_one::<String>("output").is_some_and(|output| output == "json");
+        Self { all: matches.get_flag("all"), json }
     }
 }
 
@@ -44,16 +39,8 @@ pub fn run(outcome: &Outcome, options: &Options) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let report = Report::new(outcome, ask_runtime(outcome), options.all);
-    say(&if options.json {
-        report.json()
-    } else {
-        report.table()
-    });
-    if report.would_start() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    say(&if options.json { report.json() } else { report.table() });
+    if report.would_start() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Asks even when there are problems: they are no reason to hide another one.
@@ -63,15 +50,9 @@ fn ask_runtime(outcome: &Outcome) -> Option<RuntimeAnswer> {
         .get("containerRuntimeEndpoint")?
         .as_str()
         .filter(|text| !text.is_empty())?;
-    let answer = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
+    let answer = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(tokio) => tokio.block_on(runtime::runtime_answers(endpoint)),
         Err(error) => Err(format!("cannot start the asynchronous runtime: {error}")),
     };
-    Some(RuntimeAnswer {
-        endpoint: endpoint.to_owned(),
-        answer,
-    })
+    Some(RuntimeAnswer { endpoint: endpoint.to_owned(), answer })
 }

@@ -44,41 +44,24 @@ impl<'a> Report<'a> {
             value: Value::String(value.clone()),
             origin: Origin::Flag((*name).to_owned()).to_string(),
         });
-        let fields = leaves(&outcome.effective)
-            .into_iter()
-            .filter_map(|(path, value)| {
-                // The values of masked headers are lists of their own, below the leaf that was set.
-                let origin = outcome.provenance.origin(&path).unwrap_or(&Origin::Default);
-                (all || *origin != Origin::Default).then(|| Row {
-                    path: path.to_string(),
-                    value: value.clone(),
-                    origin: origin.to_string(),
-                })
-            });
+        let fields = leaves(&outcome.effective).into_iter().filter_map(|(path, value)| {
+            // The values of masked headers are lists of their own, below the leaf that was set.
+            let origin = outcome.provenance.origin(&path).unwrap_or(&Origin::Default);
+            (all || *origin != Origin::Default).then(|| Row {
+                path: path.to_string(),
+                value: value.clone(),
+                origin: origin.to_string(),
+            })
+        });
         let rows = fields.chain(own_flags).collect();
-        let Outcome {
-            problems,
-            warnings,
-            unconsumed,
-            ..
-        } = outcome;
-        Self {
-            rows,
-            all,
-            problems,
-            warnings,
-            unconsumed,
-            runtime,
-        }
+        let Outcome { problems, warnings, unconsumed, .. } = outcome;
+        Self { rows, all, problems, warnings, unconsumed, runtime }
     }
 
     /// Whether the agent would start.
     pub fn would_start(&self) -> bool {
         self.problems.is_empty()
-            && self
-                .runtime
-                .as_ref()
-                .is_some_and(|runtime| runtime.answer.is_ok())
+            && self.runtime.as_ref().is_some_and(|runtime| runtime.answer.is_ok())
     }
 
     /// For machines.
@@ -117,30 +100,16 @@ impl<'a> Report<'a> {
         };
         let _ = writeln!(out, "{title}:");
         let shown = |value: &Value| {
-            value
-                .as_str()
-                .map_or_else(|| value.to_string(), |text| format!("{text:?}"))
+            value.as_str().map_or_else(|| value.to_string(), |text| format!("{text:?}"))
         };
         let values: Vec<String> = self.rows.iter().map(|row| shown(&row.value)).collect();
-        let path_width = self
-            .rows
-            .iter()
-            .map(|row| row.path.len())
-            .max()
-            .unwrap_or(0);
+        let path_width = self.rows.iter().map(|row| row.path.len()).max().unwrap_or(0);
         // One long value must not push every origin off the screen.
-        let value_width = values
-            .iter()
-            .map(|value| value.chars().count())
-            .max()
-            .unwrap_or(0)
-            .min(40);
+        let value_width =
+            values.iter().map(|value| value.chars().count()).max().unwrap_or(0).min(40);
         for (row, value) in self.rows.iter().zip(&values) {
-            let _ = writeln!(
-                out,
-                "  {:path_width$}  {value:value_width$}  {}",
-                row.path, row.origin
-            );
+            let _ =
+                writeln!(out, "  {:path_width$}  {value:value_width$}  {}", row.path, row.origin);
         }
         section(&mut out, "Problems", self.problems);
         let unused: Vec<String> = self

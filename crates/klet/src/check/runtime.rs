@@ -16,10 +16,7 @@ pub async fn runtime_answers(endpoint: &str) -> Result<String, String> {
     };
     let client = cri::CriClient::new(config).map_err(|error| error.to_string())?;
     match tokio::time::timeout(ANSWER_LIMIT, client.version()).await {
-        Ok(Ok(version)) => Ok(format!(
-            "{} {}",
-            version.runtime_name, version.runtime_version
-        )),
+        Ok(Ok(version)) => Ok(format!("{} {}", version.runtime_name, version.runtime_version)),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {ANSWER_LIMIT:?}")),
     }

@@ -14,11 +14,9 @@ fn refusal(text: &str) -> String {
 
 #[test]
 fn yaml_and_json() {
-    let yaml = decode(
-        head("maxPods: 7\nevictionHard:\n  memory.available: 5%\n").as_bytes(),
-        false,
-    )
-    .unwrap();
+    let yaml =
+        decode(head("maxPods: 7\nevictionHard:\n  memory.available: 5%\n").as_bytes(), false)
+            .unwrap();
     let json = format!(
         r#"{{"apiVersion":"{API_VERSION}","kind":"{KIND}","maxPods":7,"evictionHard":{{"memory.available":"5%"}}}}"#
     );
@@ -29,10 +27,8 @@ fn yaml_and_json() {
 
 #[test]
 fn leading_marker_comments_and_null_fields() {
-    let text = format!(
-        "# hello\n---\n{}",
-        head("clusterDNS: null\nauthentication:\n  anonymous: null\n")
-    );
+    let text =
+        format!("# hello\n---\n{}", head("clusterDNS: null\nauthentication:\n  anonymous: null\n"));
     let document = decode(text.as_bytes(), false).unwrap();
     assert_eq!(document.config.cluster_dns, None);
     assert!(document.unknown.is_empty());
@@ -52,10 +48,7 @@ fn a_doubled_key_is_tolerated_only_when_lenient() {
     let document = decode(text.as_bytes(), true).unwrap();
     assert_eq!(document.config.max_pods, Some(2));
     assert!(document.duplicate.is_some());
-    assert!(matches!(
-        decode(text.as_bytes(), false),
-        Err(DecodeError::Duplicate(_))
-    ));
+    assert!(matches!(decode(text.as_bytes(), false), Err(DecodeError::Duplicate(_))));
 }
 
 #[test]
@@ -68,10 +61,7 @@ fn refusals_say_why() {
     assert!(refusal(&format!("apiVersion: {API_VERSION}\n")).contains("kind is missing"));
     assert!(refusal("{ this is not\n").contains("neither YAML nor JSON"));
     let wrong = refusal(&head("maxPods: many\n"));
-    assert!(
-        wrong.contains("field maxPods") && wrong.contains("many"),
-        "{wrong}"
-    );
+    assert!(wrong.contains("field maxPods") && wrong.contains("many"), "{wrong}");
     assert!(refusal(&head("syncFrequency: 10\n")).contains("field syncFrequency"));
     assert!(refusal(&head("syncFrequency: 10x\n")).contains("unknown unit"));
 }
@@ -96,23 +86,14 @@ fn whole_floats_and_old_octals_are_integers() {
 #[test]
 fn secrets_do_not_reach_messages() {
     let wrong = refusal(&head("staticPodURLHeader:\n  Authorization: hunter2\n"));
-    assert!(
-        wrong.contains("staticPodURLHeader") && !wrong.contains("hunter2"),
-        "{wrong}"
-    );
+    assert!(wrong.contains("staticPodURLHeader") && !wrong.contains("hunter2"), "{wrong}");
 }
 
 #[test]
 fn booleans_of_yaml_1_1() {
-    let document = decode(
-        head("failSwapOn: no\nprotectKernelDefaults: on\n").as_bytes(),
-        true,
-    );
+    let document = decode(head("failSwapOn: no\nprotectKernelDefaults: on\n").as_bytes(), true);
     let config = document.unwrap().config;
-    assert_eq!(
-        (config.fail_swap_on, config.protect_kernel_defaults),
-        (Some(false), Some(true))
-    );
+    assert_eq!((config.fail_swap_on, config.protect_kernel_defaults), (Some(false), Some(true)));
 }
 
 proptest! {

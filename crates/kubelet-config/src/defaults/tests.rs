@@ -15,10 +15,7 @@ fn defaulted(tree: Value) -> Value {
 
 fn check(tree: Value, fields: &[&str], expected: Expect) {
     let all = defaulted(tree);
-    let shown: Vec<String> = fields
-        .iter()
-        .map(|field| format!("{field}={}", all[field]))
-        .collect();
+    let shown: Vec<String> = fields.iter().map(|field| format!("{field}={}", all[field])).collect();
     expected.assert_eq(&shown.join(" "));
 }
 
@@ -52,16 +49,8 @@ fn report_follows_update_when_only_update_is_set() {
 #[test]
 fn parallel_pulls_imply_no_serial_pulls() {
     let fields = ["serializeImagePulls"];
-    check(
-        json!({"maxParallelImagePulls": 1}),
-        &fields,
-        expect!["serializeImagePulls=true"],
-    );
-    check(
-        json!({"maxParallelImagePulls": 2}),
-        &fields,
-        expect!["serializeImagePulls=false"],
-    );
+    check(json!({"maxParallelImagePulls": 1}), &fields, expect!["serializeImagePulls=true"]);
+    check(json!({"maxParallelImagePulls": 2}), &fields, expect!["serializeImagePulls=false"]);
 }
 
 #[test]
@@ -108,10 +97,7 @@ fn hard_eviction_defaults() {
     let all = "imagefs.available<15%,imagefs.inodesFree<5%,memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%";
     assert_eq!(run(json!({})), all);
     assert_eq!(run(json!({"evictionHard": {}})), "");
-    assert_eq!(
-        run(json!({"evictionHard": {"memory.available": "1Gi"}})),
-        "memory.available<1Gi"
-    );
+    assert_eq!(run(json!({"evictionHard": {"memory.available": "1Gi"}})), "memory.available<1Gi");
     assert_eq!(
         run(
             json!({"evictionHard": {"memory.available": "1Gi"}, "mergeDefaultEvictionSettings": true})

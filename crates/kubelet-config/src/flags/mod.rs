@@ -54,18 +54,16 @@ pub(crate) struct CommandLine {
 /// Adds every kubelet flag to a command.
 pub fn add_to(command: Command) -> Command {
     let (defaults, _, _) = Layers::baseline().finish().unwrap_or_default();
-    let command = command
-        .args(FLAGS.iter().map(|flag| arg(flag, &defaults)))
-        .arg(
-            Arg::new("version")
-                .long("version")
-                .action(ArgAction::Append)
-                .num_args(0..=1)
-                .require_equals(true)
-                .default_missing_value("true")
-                .value_name("raw")
-                .help("Print the version of Kubernetes this agent stands for, and exit"),
-        );
+    let command = command.args(FLAGS.iter().map(|flag| arg(flag, &defaults))).arg(
+        Arg::new("version")
+            .long("version")
+            .action(ArgAction::Append)
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .value_name("raw")
+            .help("Print the version of Kubernetes this agent stands for, and exit"),
+    );
     command.max_term_width(110)
 }
 
@@ -88,17 +86,10 @@ fn arg(flag: &Flag, defaults: &Value) -> Arg {
         .help_heading(flag.area)
         .help(help);
     let arg = match flag.kind {
-        Kind::Bool => arg
-            .num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value("true"),
+        Kind::Bool => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
         _ => arg.num_args(1).allow_hyphen_values(true),
     };
-    if flag.name == "v" {
-        arg.short('v')
-    } else {
-        arg
-    }
+    if flag.name == "v" { arg.short('v') } else { arg }
 }
 
 fn show(value: &Value) -> String {
@@ -147,14 +138,9 @@ pub(crate) fn read(matches: &ArgMatches) -> CommandLine {
             continue;
         };
         let given: Vec<String> = given.cloned().collect();
-        line.flags
-            .given
-            .insert(flag.name, masked(flag.name, &given));
+        line.flags.given.insert(flag.name, masked(flag.name, &given));
         if flag.deprecated {
-            line.warnings.push(Warning::DeprecatedFlag {
-                name: flag.name,
-                field: field_of(flag),
-            });
+            line.warnings.push(Warning::DeprecatedFlag { name: flag.name, field: field_of(flag) });
         }
         match flag.kind.parse(&given) {
             Ok(Some(value)) => line.store(flag, value),
@@ -190,10 +176,7 @@ fn version(matches: &ArgMatches, problems: &mut Vec<Problem>) -> Option<VersionR
         Ok(true) => Some(VersionRequest::Short),
         Ok(false) => None,
         Err(_) => {
-            problems.push(Problem::flag(
-                "version",
-                format!("{asked:?} is not true, false or raw"),
-            ));
+            problems.push(Problem::flag("version", format!("{asked:?} is not true, false or raw")));
             None
         }
     }
@@ -202,11 +185,7 @@ fn version(matches: &ArgMatches, problems: &mut Vec<Problem>) -> Option<VersionR
 impl CommandLine {
     fn store(&mut self, flag: &'static Flag, value: Value) {
         match flag.target {
-            Target::Config(field) => self.settings.push(Setting {
-                flag: flag.name,
-                field,
-                value,
-            }),
+            Target::Config(field) => self.settings.push(Setting { flag: flag.name, field, value }),
             Target::Flags => {
                 self.flags.set(flag.name, &value);
             }
@@ -220,9 +199,7 @@ impl CommandLine {
 
 /// Whether the program was started under the kubelet's own name.
 pub fn invoked_as_kubelet(argv0: &OsStr) -> bool {
-    std::path::Path::new(argv0)
-        .file_name()
-        .is_some_and(|name| name == "kubelet")
+    std::path::Path::new(argv0).file_name().is_some_and(|name| name == "kubelet")
 }
 
 #[cfg(test)]

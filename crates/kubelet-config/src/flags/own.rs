@@ -108,26 +108,11 @@ impl Flags {
 
     /// Stores a flag's value. False when there is no such field.
     pub(super) fn set(&mut self, name: &str, value: &Value) -> bool {
-        let text = || {
-            value
-                .as_str()
-                .filter(|text| !text.is_empty())
-                .map(str::to_owned)
-        };
+        let text = || value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let path = || text().map(PathBuf::from);
         let yes = || value.as_bool().unwrap_or_default();
-        let int = || {
-            value
-                .as_i64()
-                .and_then(|int| i32::try_from(int).ok())
-                .unwrap_or_default()
-        };
-        let duration = || {
-            value
-                .as_str()
-                .and_then(|text| text.parse().ok())
-                .unwrap_or_default()
-        };
+        let int = || value.as_i64().and_then(|int| i32::try_from(int).ok()).unwrap_or_default();
+        let duration = || value.as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
         match name {
             "config" => self.config = path(),
             "config-dir" => self.config_dir = path(),

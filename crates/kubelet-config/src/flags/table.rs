@@ -54,14 +54,7 @@ const fn cfg(
     area: &'static str,
     help: &'static str,
 ) -> Flag {
-    Flag {
-        name,
-        kind,
-        target: Target::Config(field),
-        deprecated: true,
-        area,
-        help,
-    }
+    Flag { name, kind, target: Target::Config(field), deprecated: true, area, help }
 }
 /// Sets a field of the configuration and is there to stay.
 const fn keep(
@@ -71,34 +64,13 @@ const fn keep(
     area: &'static str,
     help: &'static str,
 ) -> Flag {
-    Flag {
-        name,
-        kind,
-        target: Target::Config(field),
-        deprecated: false,
-        area,
-        help,
-    }
+    Flag { name, kind, target: Target::Config(field), deprecated: false, area, help }
 }
 const fn own(name: &'static str, kind: Kind, area: &'static str, help: &'static str) -> Flag {
-    Flag {
-        name,
-        kind,
-        target: Target::Flags,
-        deprecated: false,
-        area,
-        help,
-    }
+    Flag { name, kind, target: Target::Flags, deprecated: false, area, help }
 }
 const fn old(name: &'static str, kind: Kind, area: &'static str, help: &'static str) -> Flag {
-    Flag {
-        name,
-        kind,
-        target: Target::Flags,
-        deprecated: true,
-        area,
-        help,
-    }
+    Flag { name, kind, target: Target::Flags, deprecated: true, area, help }
 }
 const fn none(name: &'static str, kind: Kind) -> Flag {
     Flag {

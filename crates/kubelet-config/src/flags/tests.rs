@@ -28,24 +28,14 @@ fn the_command_is_consistent() {
 #[test]
 fn every_flag_outside_the_configuration_is_stored() {
     for flag in FLAGS.iter().filter(|flag| flag.target == Target::Flags) {
-        assert!(
-            Flags::default().set(flag.name, &Value::Null),
-            "--{} has no field",
-            flag.name
-        );
+        assert!(Flags::default().set(flag.name, &Value::Null), "--{} has no field", flag.name);
     }
 }
 
 #[test]
 fn underscores_are_dashes_in_names_only() {
-    let line = read_args(&[
-        "--hostname_override=a_b",
-        "--root_dir",
-        "/x_y",
-        "--node_ip",
-        "--a_b",
-    ])
-    .unwrap();
+    let line = read_args(&["--hostname_override=a_b", "--root_dir", "/x_y", "--node_ip", "--a_b"])
+        .unwrap();
     assert_eq!(line.flags.hostname_override.as_deref(), Some("a_b"));
     assert_eq!(line.flags.root_dir, std::path::Path::new("/x_y"));
     assert_eq!(line.flags.node_ip.as_deref(), Some("--a_b"));
@@ -68,13 +58,7 @@ fn booleans_need_no_value() {
 
 #[test]
 fn verbosity_has_every_spelling() {
-    for args in [
-        &["-v", "4"][..],
-        &["-v4"],
-        &["-v=4"],
-        &["--v=4"],
-        &["--v", "4"],
-    ] {
+    for args in [&["-v", "4"][..], &["-v4"], &["-v=4"], &["--v=4"], &["--v", "4"]] {
         let line = read_args(args).unwrap();
         assert_eq!(line.settings[0].value, serde_json::json!(4), "{args:?}");
     }
@@ -90,10 +74,7 @@ fn negative_numbers_are_values() {
 #[test]
 fn unknown_flags_get_a_suggestion() {
     let error = read_args(&["--max-pod=3"]).unwrap_err().to_string();
-    assert!(
-        error.contains("--max-pod") && error.contains("--max-pods"),
-        "{error}"
-    );
+    assert!(error.contains("--max-pod") && error.contains("--max-pods"), "{error}");
     assert!(read_args(&["run"]).is_err());
 }
 

@@ -92,11 +92,7 @@ impl Kind {
                 Err(_) => return Err(format!("{last:?} is not an IP address")),
             },
             Self::List => json!(
-                given
-                    .iter()
-                    .map(|one| split_csv(one))
-                    .collect::<Result<Vec<_>, _>>()?
-                    .concat()
+                given.iter().map(|one| split_csv(one)).collect::<Result<Vec<_>, _>>()?.concat()
             ),
             Self::Map => pairs(given, '=')?
                 .into_iter()
@@ -148,22 +144,13 @@ fn parse_int(text: &str, min: i64, max: i64) -> Result<i64, String> {
     }
     let magnitude = i128::from_str_radix(digits, radix).map_err(|_| bad())?;
     let value = if negative { -magnitude } else { magnitude };
-    i64::try_from(value)
-        .ok()
-        .filter(|value| (min..=max).contains(value))
-        .ok_or_else(bad)
+    i64::try_from(value).ok().filter(|value| (min..=max).contains(value)).ok_or_else(bad)
 }
 
 fn parse_level(text: &str) -> Result<u32, String> {
-    let level = text
-        .parse::<u32>()
-        .ok()
-        .filter(|level| i32::try_from(*level).is_ok());
+    let level = text.parse::<u32>().ok().filter(|level| i32::try_from(*level).is_ok());
     level.ok_or_else(|| {
-        format!(
-            "{text:?} is not a level; write a whole number from 0 to {}",
-            i32::MAX
-        )
+        format!("{text:?} is not a level; write a whole number from 0 to {}", i32::MAX)
     })
 }
 
@@ -193,10 +180,7 @@ fn split_csv(text: &str) -> Result<Vec<String>, String> {
 }
 
 fn pairs(given: &[String], separator: char) -> Result<Vec<(String, String)>, String> {
-    let parts = given
-        .iter()
-        .flat_map(|one| one.split(','))
-        .filter(|part| !part.is_empty());
+    let parts = given.iter().flat_map(|one| one.split(',')).filter(|part| !part.is_empty());
     parts.map(|part| pair(part, separator)).collect()
 }
 
@@ -208,10 +192,8 @@ fn pair(part: &str, separator: char) -> Result<(String, String), String> {
 }
 
 fn one_pair_each(given: &[String]) -> Result<Value, String> {
-    let all: Result<Map<_, _>, String> = given
-        .iter()
-        .map(|one| pair(one, '=').map(|(k, v)| (k, json!(v))))
-        .collect();
+    let all: Result<Map<_, _>, String> =
+        given.iter().map(|one| pair(one, '=').map(|(k, v)| (k, json!(v)))).collect();
     all.map(Value::Object)
 }
 
@@ -227,27 +209,16 @@ fn bool_map(given: &[String]) -> Result<Value, String> {
 fn headers(given: &[String]) -> Result<Value, String> {
     let mut map: std::collections::BTreeMap<String, Vec<String>> =
         std::collections::BTreeMap::new();
-    for part in given
-        .iter()
-        .flat_map(|one| one.split(','))
-        .filter(|part| !part.is_empty())
-    {
+    for part in given.iter().flat_map(|one| one.split(',')).filter(|part| !part.is_empty()) {
         // The text is a secret, so the message must not repeat it.
-        let (name, value) = part
-            .split_once(':')
-            .ok_or("a header is not of the form name:value")?;
-        map.entry(name.trim().to_owned())
-            .or_default()
-            .push(value.trim().to_owned());
+        let (name, value) = part.split_once(':').ok_or("a header is not of the form name:value")?;
+        map.entry(name.trim().to_owned()).or_default().push(value.trim().to_owned());
     }
     Ok(json!(map))
 }
 
 fn node_labels(given: &[String]) -> Value {
-    let parts = given
-        .iter()
-        .flat_map(|one| one.split(','))
-        .filter(|part| !part.is_empty());
+    let parts = given.iter().flat_map(|one| one.split(',')).filter(|part| !part.is_empty());
     let pair = |part: &str| {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         (key.trim().to_owned(), json!(value.trim()))
@@ -263,9 +234,8 @@ fn taints(text: &str) -> Result<Value, String> {
         if spec.ends_with('-') {
             continue;
         }
-        let (rest, effect) = spec
-            .split_once(':')
-            .ok_or_else(|| format!("taint {spec:?} has no effect"))?;
+        let (rest, effect) =
+            spec.split_once(':').ok_or_else(|| format!("taint {spec:?} has no effect"))?;
         let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
         let problems = labels::taint_problems(key, value, effect);
         if !problems.is_empty() {
@@ -285,11 +255,7 @@ fn taints(text: &str) -> Result<Value, String> {
 
 fn reserved_memory(given: &[String]) -> Result<Value, String> {
     let mut all = Vec::new();
-    for spec in given
-        .iter()
-        .flat_map(|one| one.split(';'))
-        .filter(|spec| !spec.is_empty())
-    {
+    for spec in given.iter().flat_map(|one| one.split(';')).filter(|spec| !spec.is_empty()) {
         let (numa, amounts) = spec
             .split_once(':')
             .ok_or_else(|| format!("{spec:?} is not of the form numa:type=amount"))?;
@@ -301,10 +267,7 @@ fn reserved_memory(given: &[String]) -> Result<Value, String> {
                     "{kind:?} is not a kind of memory; use memory or hugepages-<size>"
                 ));
             }
-            limits.insert(
-                kind,
-                json!(amount.parse::<Quantity>().map_err(|e| e.to_string())?),
-            );
+            limits.insert(kind, json!(amount.parse::<Quantity>().map_err(|e| e.to_string())?));
         }
         all.push(json!({"numaNode": numa, "limits": limits}));
     }

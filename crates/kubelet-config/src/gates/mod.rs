@@ -37,10 +37,7 @@ pub struct Gate {
 
 /// The gate of that name.
 pub fn find(name: &str) -> Option<&'static Gate> {
-    GATES
-        .binary_search_by(|gate| gate.name.cmp(name))
-        .ok()
-        .map(|index| &GATES[index])
+    GATES.binary_search_by(|gate| gate.name.cmp(name)).ok().map(|index| &GATES[index])
 }
 
 /// Why a setting of a gate is refused.
@@ -80,9 +77,7 @@ impl FeatureGates {
         let mut changed = BTreeMap::new();
         for (special, stage) in [("AllAlpha", Stage::Alpha), ("AllBeta", Stage::Beta)] {
             if let Some(&value) = settings.get(special) {
-                let members = GATES
-                    .iter()
-                    .filter(|gate| gate.stage == stage && !gate.locked);
+                let members = GATES.iter().filter(|gate| gate.stage == stage && !gate.locked);
                 changed.extend(members.map(|gate| (gate.name.to_owned(), value)));
             }
         }
@@ -109,10 +104,7 @@ impl FeatureGates {
             match find(name) {
                 None => errors.push(GateError::Unknown(name.clone())),
                 Some(gate) if gate.locked && gate.default != value => {
-                    errors.push(GateError::Locked {
-                        name: name.clone(),
-                        default: gate.default,
-                    });
+                    errors.push(GateError::Locked { name: name.clone(), default: gate.default });
                 }
                 Some(_) => {}
             }
@@ -134,10 +126,7 @@ mod tests {
     use super::*;
 
     fn settings(pairs: &[(&str, bool)]) -> BTreeMap<String, bool> {
-        pairs
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), *value))
-            .collect()
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
     }
 
     #[test]
@@ -156,10 +145,8 @@ mod tests {
 
     #[test]
     fn settings_override_defaults() {
-        let gates = FeatureGates::new(&settings(&[
-            ("MemoryQoS", true),
-            ("GracefulNodeShutdown", false),
-        ]));
+        let gates =
+            FeatureGates::new(&settings(&[("MemoryQoS", true), ("GracefulNodeShutdown", false)]));
         assert!(gates.enabled("MemoryQoS"));
         assert!(!gates.enabled("GracefulNodeShutdown"));
         assert!(gates.enabled("ContainerRestartRules"));
@@ -182,10 +169,7 @@ mod tests {
             ("NodeDeclaredFeatures", false),
         ]));
         assert!(errors.contains(&GateError::Unknown("Nope".into())));
-        assert!(errors.contains(&GateError::Locked {
-            name: "NodeSwap".into(),
-            default: true
-        }));
+        assert!(errors.contains(&GateError::Locked { name: "NodeSwap".into(), default: true }));
         assert!(errors.contains(&GateError::Dependency {
             name: "ExtendWebSocketsToKubelet".into(),
             missing: "NodeDeclaredFeatures".into(),
@@ -195,10 +179,7 @@ mod tests {
     #[test]
     fn locking_to_the_default_is_allowed() {
         assert_eq!(
-            FeatureGates::check(&settings(&[
-                ("NodeSwap", true),
-                ("GitRepoVolumeDriver", false)
-            ])),
+            FeatureGates::check(&settings(&[("NodeSwap", true), ("GitRepoVolumeDriver", false)])),
             []
         );
     }

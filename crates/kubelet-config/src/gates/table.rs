@@ -7,28 +7,13 @@ use super::{Gate, Stage};
 use Stage::{Alpha, Beta, Deprecated, Ga};
 
 const fn on(name: &'static str, stage: Stage) -> Gate {
-    Gate {
-        name,
-        stage,
-        default: true,
-        locked: false,
-    }
+    Gate { name, stage, default: true, locked: false }
 }
 const fn off(name: &'static str, stage: Stage) -> Gate {
-    Gate {
-        name,
-        stage,
-        default: false,
-        locked: false,
-    }
+    Gate { name, stage, default: false, locked: false }
 }
 const fn locked(name: &'static str, stage: Stage, default: bool) -> Gate {
-    Gate {
-        name,
-        stage,
-        default,
-        locked: true,
-    }
+    Gate { name, stage, default, locked: true }
 }
 
 /// Every gate, sorted by name.

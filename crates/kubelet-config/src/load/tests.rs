@@ -12,18 +12,10 @@ struct Memory(BTreeMap<PathBuf, Vec<u8>>);
 
 impl Files for Memory {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        self.0
-            .get(path)
-            .cloned()
-            .ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.0.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
     fn walk(&self, directory: &Path) -> io::Result<Vec<PathBuf>> {
-        Ok(self
-            .0
-            .keys()
-            .filter(|path| path.starts_with(directory))
-            .cloned()
-            .collect())
+        Ok(self.0.keys().filter(|path| path.starts_with(directory)).cloned().collect())
     }
     fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
         Ok(crate::layers::clean(&Path::new("/here").join(path)))
@@ -45,10 +37,7 @@ fn run(args: &str, files: &[(&str, &str)]) -> Outcome {
         };
         (PathBuf::from(path), text.into_bytes())
     });
-    let host = Host {
-        cgroup_v2: true,
-        online_cpus: None,
-    };
+    let host = Host { cgroup_v2: true, online_cpus: None };
     let args = args.split_whitespace().map(OsString::from);
     load(args, &Memory(files.collect()), &host).unwrap()
 }
@@ -56,29 +45,18 @@ fn run(args: &str, files: &[(&str, &str)]) -> Outcome {
 fn shown(outcome: &Outcome, path: &str) -> String {
     let path = FieldPath::dotted(path);
     let value = path.get(&outcome.effective).cloned().unwrap_or(Value::Null);
-    format!(
-        "{value} from {}",
-        outcome.provenance.origin(&path).unwrap_or(&Origin::Default)
-    )
+    format!("{value} from {}", outcome.provenance.origin(&path).unwrap_or(&Origin::Default))
 }
 
 fn problems(outcome: &Outcome) -> String {
-    outcome
-        .problems
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("\n")
+    outcome.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
 fn nothing_given_is_the_permissive_baseline() {
     let outcome = run("", &[]);
     assert_eq!(problems(&outcome), "");
-    assert_eq!(
-        shown(&outcome, "readOnlyPort"),
-        "10255 from default without --config"
-    );
+    assert_eq!(shown(&outcome, "readOnlyPort"), "10255 from default without --config");
     let config = outcome.config.unwrap();
     assert_eq!(config.server.read_only, "0.0.0.0:10255".parse().ok());
     assert_eq!(config.server.healthz, "127.0.0.1:10248".parse().ok());
@@ -89,10 +67,7 @@ fn nothing_given_is_the_permissive_baseline() {
 #[test]
 fn each_layer_overrides_the_one_before() {
     let files = [
-        (
-            "/here/k.yaml",
-            "maxPods: 1\nport: 1\neventBurst: 1\npodsPerCore: 1\n",
-        ),
+        ("/here/k.yaml", "maxPods: 1\nport: 1\neventBurst: 1\npodsPerCore: 1\n"),
         ("/d/10.conf", "port: 2\neventBurst: 2\npodsPerCore: 2\n"),
         ("/d/20.conf", "eventBurst: 3\npodsPerCore: 3\n"),
         ("/d/30.txt", "eventBurst: 9\n"),
@@ -104,11 +79,7 @@ fn each_layer_overrides_the_one_before() {
     assert_eq!(shown(&outcome, "eventBurst"), "3 from drop-in /d/20.conf");
     assert_eq!(shown(&outcome, "podsPerCore"), "4 from --pods-per-core");
     assert_eq!(shown(&outcome, "readOnlyPort"), "0 from default");
-    assert!(
-        outcome
-            .warnings
-            .contains(&Warning::SkippedFile("/d/30.txt".into()))
-    );
+    assert!(outcome.warnings.contains(&Warning::SkippedFile("/d/30.txt".into())));
 }
 
 #[test]
@@ -126,7 +97,7 @@ fn a_flag_may_set_zero_where_a_file_cannot() {
     let outcome = run("--sync-frequency=0", &[]);
     assert_eq!(
         problems(&outcome),
-        "syncFrequency is 0s: must be longer than zero (set by --sync-frequency)"
+        "syncFrequency is 0s (set by --sync-frequency): must be longer than zero"
     );
 }
 
@@ -139,10 +110,7 @@ fn files_that_cannot_be_used_are_problems_beside_others() {
         ("/d/3.conf", "maxPods: 1\nmaxPods: 2\n"),
         ("/d/4.conf", "!apiVersion: v1\nkind: KubeletConfiguration\n"),
     ];
-    let outcome = run(
-        "--config=bad.yaml --config-dir=/d --port=x --max-pods=-1",
-        &files,
-    );
+    let outcome = run("--config=bad.yaml --config-dir=/d --port=x --max-pods=-1", &files);
     let all = problems(&outcome);
     for needle in [
         "--config /here/bad.yaml: apiVersion is missing",
@@ -151,7 +119,7 @@ fn files_that_cannot_be_used_are_problems_beside_others() {
         "drop-in /d/3.conf: a key is written twice",
         "drop-in /d/4.conf: apiVersion is \"v1\"",
         "--port: \"x\" is not a whole number",
-        "maxPods is -1: must be 0 or more (set by --max-pods)",
+        "maxPods is -1 (set by --max-pods): must be 0 or more",
     ] {
         assert!(all.contains(needle), "{needle:?} is missing from:\n{all}");
     }
@@ -161,32 +129,21 @@ fn files_that_cannot_be_used_are_problems_beside_others() {
 
 #[test]
 fn without_its_file_defaults_are_not_complained_about() {
-    let host = Host {
-        cgroup_v2: false,
-        online_cpus: None,
-    };
+    let host = Host { cgroup_v2: false, online_cpus: None };
     let outcome = load(["--config=none".into()], &Memory::default(), &host).unwrap();
     assert_eq!(outcome.problems.len(), 1, "{:?}", outcome.problems);
 }
 
 #[test]
 fn unknown_and_doubled_fields_only_warn() {
-    let outcome = run(
-        "--config=k",
-        &[("/here/k", "maxPods: 1\nmaxPods: 2\nmaxPodz: 3\n")],
-    );
+    let outcome = run("--config=k", &[("/here/k", "maxPods: 1\nmaxPods: 2\nmaxPodz: 3\n")]);
     assert_eq!(problems(&outcome), "");
     let warnings: Vec<String> = outcome.warnings.iter().map(ToString::to_string).collect();
     assert!(
-        warnings
-            .iter()
-            .any(|w| w.contains("maxPodz in /here/k is not a field")),
+        warnings.iter().any(|w| w.contains("maxPodz in /here/k is not a field")),
         "{warnings:?}"
     );
-    assert!(
-        warnings.iter().any(|w| w.contains("writes a key twice")),
-        "{warnings:?}"
-    );
+    assert!(warnings.iter().any(|w| w.contains("writes a key twice")), "{warnings:?}");
 }
 
 #[test]
@@ -195,15 +152,10 @@ fn what_is_set_without_a_consumer_is_listed_with_its_origin() {
         "/here/k",
         "clusterDNS: [10.0.0.10]\nstaticPodPath: /pods\nevictionHard:\n  pid.available: 5%\n",
     )];
-    let outcome = run(
-        "--config=k --max-pods=3 --node-ip=1.2.3.4 --root-dir=/r --sync-frequency=2m",
-        &files,
-    );
-    let listed: Vec<String> = outcome
-        .unconsumed
-        .iter()
-        .map(|u| format!("{} by {}", u.path, u.origin))
-        .collect();
+    let outcome =
+        run("--config=k --max-pods=3 --node-ip=1.2.3.4 --root-dir=/r --sync-frequency=2m", &files);
+    let listed: Vec<String> =
+        outcome.unconsumed.iter().map(|u| format!("{} by {}", u.path, u.origin)).collect();
     assert_eq!(
         listed,
         [
@@ -217,17 +169,11 @@ fn what_is_set_without_a_consumer_is_listed_with_its_origin() {
 
 #[test]
 fn secrets_are_masked_but_reach_the_agent() {
-    let outcome = run(
-        "--manifest-url=http://x --manifest-url-header=Authorization:hunter2",
-        &[],
-    );
+    let outcome = run("--manifest-url=http://x --manifest-url-header=Authorization:hunter2", &[]);
     assert!(!outcome.effective.to_string().contains("hunter2"));
     assert!(outcome.effective.to_string().contains("<masked>"));
     let config = outcome.config.unwrap();
-    assert_eq!(
-        config.pod_sources.static_pod_url_header["Authorization"],
-        ["hunter2"]
-    );
+    assert_eq!(config.pod_sources.static_pod_url_header["Authorization"], ["hunter2"]);
     assert!(!format!("{:?}", config.pod_sources).contains("hunter2"));
 }
 
@@ -239,16 +185,9 @@ fn strong_types() {
          crashLoopBackOff: {maxContainerRestartPeriod: 30s}\nimageServiceEndpoint: unix:///i\noomScoreAdj: -5\n",
     )];
     let config = run("--config=k", &files).config.unwrap();
+    assert_eq!(config.pod_sources.static_pod_path, Some("/here/pods".into()));
     assert_eq!(
-        config.pod_sources.static_pod_path,
-        Some("/here/pods".into())
-    );
-    assert_eq!(
-        (
-            config.server.api,
-            config.server.read_only,
-            config.server.healthz
-        ),
+        (config.server.api, config.server.read_only, config.server.healthz),
         (None, None, None)
     );
     assert_eq!(config.logging.format, crate::config::LogFormat::Json);

@@ -12,46 +12,32 @@ impl Check<'_> {
         self.node_labels();
         self.node_ip();
         let flags = self.flags;
-        if let Some(provider) = flags
-            .cloud_provider
-            .as_deref()
-            .filter(|name| *name != "external")
-        {
+        if let Some(provider) = flags.cloud_provider.as_deref().filter(|name| *name != "external") {
             let wrong = format!("{provider:?} is not a provider; leave it empty or set external");
             self.problems.push(Problem::flag("cloud-provider", wrong));
         }
         if flags.exit_on_lock_contention && flags.lock_file.is_none() {
             let wrong = "needs --lock-file to name the file to watch";
-            self.problems
-                .push(Problem::flag("exit-on-lock-contention", wrong));
+            self.problems.push(Problem::flag("exit-on-lock-contention", wrong));
         }
         let root = &flags.root_dir;
         if !root.is_absolute()
             || clean(root) != *root
             || root.as_os_str().to_string_lossy().ends_with("/.")
         {
-            let wrong = format!(
-                "{} must be an absolute path without . and ..",
-                root.display()
-            );
+            let wrong = format!("{} must be an absolute path without . and ..", root.display());
             self.problems.push(Problem::flag("root-dir", wrong));
         }
-        if let Some(name) = flags
-            .hostname_override
-            .as_deref()
-            .filter(|name| name.trim().is_empty())
+        if let Some(name) = flags.hostname_override.as_deref().filter(|name| name.trim().is_empty())
         {
-            self.problems.push(Problem::flag(
-                "hostname-override",
-                format!("{name:?} is not a host name"),
-            ));
+            self.problems
+                .push(Problem::flag("hostname-override", format!("{name:?} is not a host name")));
         }
         if flags.image_credential_provider_config.is_some()
             != flags.image_credential_provider_bin_dir.is_some()
         {
             let wrong = "must be given together with --image-credential-provider-bin-dir";
-            self.problems
-                .push(Problem::flag("image-credential-provider-config", wrong));
+            self.problems.push(Problem::flag("image-credential-provider-config", wrong));
         }
     }
 
@@ -72,10 +58,8 @@ impl Check<'_> {
 
     fn node_labels(&mut self) {
         for (key, value) in &self.flags.node_labels {
-            let mut wrong: Vec<&str> = labels::key_problem(key)
-                .into_iter()
-                .chain(labels::value_problem(value))
-                .collect();
+            let mut wrong: Vec<&str> =
+                labels::key_problem(key).into_iter().chain(labels::value_problem(value)).collect();
             if labels::is_kubernetes(key) && !labels::is_allowed_on_node(key) {
                 wrong.push(
                     "a node may not give itself this label of kubernetes.io or k8s.io; use the prefix \
@@ -83,10 +67,7 @@ impl Check<'_> {
                 );
             }
             for wrong in wrong {
-                self.problems.push(Problem::flag(
-                    "node-labels",
-                    format!("{key}={value}: {wrong}"),
-                ));
+                self.problems.push(Problem::flag("node-labels", format!("{key}={value}: {wrong}")));
             }
         }
     }
@@ -99,10 +80,8 @@ impl Check<'_> {
         for part in text.split(',').map(str::trim) {
             match part.parse::<IpAddr>() {
                 Ok(address) => addresses.push(address),
-                Err(_) => self.advise(
-                    "--node-ip",
-                    format!("{part:?} is not an IP address; it is ignored"),
-                ),
+                Err(_) => self
+                    .advise("--node-ip", format!("{part:?} is not an IP address; it is ignored")),
             }
         }
         let wrong = match addresses.as_slice() {
@@ -114,7 +93,6 @@ impl Check<'_> {
             [_, _] => return,
             _ => "at most one IPv4 and one IPv6 address can be given",
         };
-        self.problems
-            .push(Problem::flag("node-ip", format!("{text}: {wrong}")));
+        self.problems.push(Problem::flag("node-ip", format!("{text}: {wrong}")));
     }
 }

@@ -14,16 +14,12 @@ pub fn parse_cpu_list(text: &str) -> Result<BTreeSet<u32>, String> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let number = |text: &str| {
             let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-            text.parse::<u32>()
-                .ok()
-                .filter(|cpu| plain && *cpu <= CPU_MAX)
+            text.parse::<u32>().ok().filter(|cpu| plain && *cpu <= CPU_MAX)
         };
         match (number(first), number(last)) {
             (Some(first), Some(last)) if first <= last => cpus.extend(first..=last),
             _ => {
-                return Err(format!(
-                    "{part:?} is not a CPU or a range of CPUs such as 0-3"
-                ));
+                return Err(format!("{part:?} is not a CPU or a range of CPUs such as 0-3"));
             }
         }
     }

@@ -56,11 +56,7 @@ impl Check<'_> {
 
     fn signal(&mut self, path: &str, signal: &str, value: &str) {
         if !SIGNALS.contains(&signal) {
-            self.bad(
-                path,
-                value,
-                format!("the signal must be one of {}", super::quoted(&SIGNALS)),
-            );
+            self.bad(path, value, format!("the signal must be one of {}", super::quoted(&SIGNALS)));
         }
     }
 
@@ -75,11 +71,7 @@ impl Check<'_> {
     }
 
     fn soft_grace(&mut self) {
-        let periods = self
-            .c
-            .eviction_soft_grace_period
-            .clone()
-            .unwrap_or_default();
+        let periods = self.c.eviction_soft_grace_period.clone().unwrap_or_default();
         for (signal, amount) in self.c.eviction_soft.iter().flatten() {
             // These two switch a threshold off, so there is nothing to wait for.
             let off = amount == "0%" || amount == "100%";
@@ -108,14 +100,9 @@ impl Amount {
                 .map(Self::Quantity)
                 .map_err(|error: crate::quantity::QuantityError| error.to_string());
         }
-        let number = text
-            .trim_end_matches('%')
-            .parse::<f32>()
-            .ok()
-            .filter(|number| number.is_finite());
-        number
-            .map(Self::Percent)
-            .ok_or_else(|| "is not a percentage such as 10%".to_owned())
+        let number =
+            text.trim_end_matches('%').parse::<f32>().ok().filter(|number| number.is_finite());
+        number.map(Self::Percent).ok_or_else(|| "is not a percentage such as 10%".to_owned())
     }
 }
 

@@ -4,30 +4,17 @@ use super::Check;
 use crate::go_duration::GoDuration;
 use crate::quantity::Quantity;
 
-const POLICIES: [&str; 4] = [
-    "NeverVerify",
-    "NeverVerifyPreloadedImages",
-    "NeverVerifyAllowlistedImages",
-    "AlwaysVerify",
-];
+const POLICIES: [&str; 4] =
+    ["NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"];
 
 impl Check<'_> {
     pub(super) fn images(&mut self) {
         let c = self.c;
-        if c.container_runtime_endpoint
-            .as_deref()
-            .unwrap_or_default()
-            .is_empty()
-        {
-            self.bad(
-                "containerRuntimeEndpoint",
-                "\"\"",
-                "must name the runtime's socket",
-            );
+        if c.container_runtime_endpoint.as_deref().unwrap_or_default().is_empty() {
+            self.bad("containerRuntimeEndpoint", "\"\"", "must name the runtime's socket");
         }
-        if let Some(timeout) = c
-            .runtime_request_timeout
-            .filter(|timeout| *timeout <= GoDuration::ZERO)
+        if let Some(timeout) =
+            c.runtime_request_timeout.filter(|timeout| *timeout <= GoDuration::ZERO)
         {
             self.bad("runtimeRequestTimeout", timeout, "must be longer than zero");
         }
@@ -55,10 +42,7 @@ impl Check<'_> {
 
     fn collection(&mut self) {
         let c = self.c;
-        let (high, low) = (
-            c.image_gc_high_threshold_percent,
-            c.image_gc_low_threshold_percent,
-        );
+        let (high, low) = (c.image_gc_high_threshold_percent, c.image_gc_low_threshold_percent);
         self.range("imageGCHighThresholdPercent", high, 0, 100);
         self.range("imageGCLowThresholdPercent", low, 0, 100);
         if let (Some(high), Some(low)) = (high, low)
@@ -68,10 +52,8 @@ impl Check<'_> {
             self.bad("imageGCLowThresholdPercent", low, wrong);
         }
         let zero = GoDuration::ZERO;
-        let (min, max) = (
-            c.image_minimum_gc_age.unwrap_or(zero),
-            c.image_maximum_gc_age.unwrap_or(zero),
-        );
+        let (min, max) =
+            (c.image_minimum_gc_age.unwrap_or(zero), c.image_maximum_gc_age.unwrap_or(zero));
         self.at_least("imageMinimumGCAge", Some(min), zero);
         self.at_least("imageMaximumGCAge", Some(max), zero);
         if max > zero && max <= min {
@@ -85,24 +67,14 @@ impl Check<'_> {
 
     fn credentials(&mut self) {
         let c = self.c;
-        let policy = c
-            .image_pull_credentials_verification_policy
-            .as_deref()
-            .unwrap_or_default();
-        let list = c
-            .preloaded_images_verification_allowlist
-            .as_deref()
-            .unwrap_or_default();
+        let policy = c.image_pull_credentials_verification_policy.as_deref().unwrap_or_default();
+        let list = c.preloaded_images_verification_allowlist.as_deref().unwrap_or_default();
         let path = "preloadedImagesVerificationAllowlist";
         let shown = || format!("{list:?}");
         if !self.gates.enabled("KubeletEnsureSecretPulledImages") {
             let wrong = "needs the feature gate KubeletEnsureSecretPulledImages";
             if !policy.is_empty() {
-                self.bad(
-                    "imagePullCredentialsVerificationPolicy",
-                    format!("{policy:?}"),
-                    wrong,
-                );
+                self.bad("imagePullCredentialsVerificationPolicy", format!("{policy:?}"), wrong);
             }
             if !list.is_empty() {
                 self.bad(path, shown(), wrong);
@@ -130,11 +102,7 @@ impl Check<'_> {
         let c = self.c;
         let size = c.container_log_max_size.as_deref().unwrap_or_default();
         if let Err(error) = size.parse::<Quantity>() {
-            self.bad(
-                "containerLogMaxSize",
-                format!("{size:?}"),
-                error.to_string(),
-            );
+            self.bad("containerLogMaxSize", format!("{size:?}"), error.to_string());
         }
         self.at_least("containerLogMaxFiles", c.container_log_max_files, 2);
         self.at_least("containerLogMaxWorkers", c.container_log_max_workers, 1);
@@ -194,24 +162,10 @@ mod tests {
 
     #[test]
     fn patterns() {
-        for good in [
-            "docker.io/*",
-            "registry.k8s.io/pause",
-            "localhost:5000/x",
-            "a/b/*",
-        ] {
+        for good in ["docker.io/*", "registry.k8s.io/pause", "localhost:5000/x", "a/b/*"] {
             assert_eq!(pattern_problem(good), None, "{good}");
         }
-        for bad in [
-            "",
-            "*",
-            "/*",
-            " a",
-            "a*",
-            "a/*/b",
-            "nginx:1",
-            "nginx@sha256:00",
-        ] {
+        for bad in ["", "*", "/*", " a", "a*", "a/*/b", "nginx:1", "nginx@sha256:00"] {
             assert!(pattern_problem(bad).is_some(), "{bad}");
         }
     }

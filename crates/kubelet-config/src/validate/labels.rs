@@ -18,9 +18,7 @@ fn is_dns_subdomain(text: &str) -> bool {
         let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
         edge(bytes.first())
             && edge(bytes.last())
-            && bytes
-                .iter()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
+            && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
     };
     text.len() <= PREFIX_MAX && text.split('.').all(label)
 }
@@ -56,10 +54,7 @@ pub(crate) fn value_problem(value: &str) -> Option<&'static str> {
 
 /// What is wrong with a taint.
 pub(crate) fn taint_problems(key: &str, value: &str, effect: &str) -> Vec<&'static str> {
-    let mut problems: Vec<_> = key_problem(key)
-        .into_iter()
-        .chain(value_problem(value))
-        .collect();
+    let mut problems: Vec<_> = key_problem(key).into_iter().chain(value_problem(value)).collect();
     if !matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
         problems.push("the effect must be NoSchedule, PreferNoSchedule or NoExecute");
     }
@@ -95,10 +90,7 @@ fn in_domain(key: &str, domain: &str) -> bool {
     let Some((namespace, _)) = key.split_once('/') else {
         return false;
     };
-    namespace == domain
-        || namespace
-            .strip_suffix(domain)
-            .is_some_and(|rest| rest.ends_with('.'))
+    namespace == domain || namespace.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
 }
 
 #[cfg(test)]
@@ -110,17 +102,8 @@ mod tests {
         for good in ["a", "example.com/role", "a-b_c.d", "A1"] {
             assert_eq!(key_problem(good), None, "{good}");
         }
-        for bad in [
-            "",
-            "-a",
-            "a-",
-            "a/b/c",
-            "Example.com/role",
-            "/x",
-            "x/",
-            "a b",
-            &"x".repeat(64),
-        ] {
+        for bad in ["", "-a", "a-", "a/b/c", "Example.com/role", "/x", "x/", "a b", &"x".repeat(64)]
+        {
             assert!(key_problem(bad).is_some(), "{bad}");
         }
         assert_eq!(value_problem(""), None);

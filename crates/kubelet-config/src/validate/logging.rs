@@ -9,10 +9,8 @@ impl Check<'_> {
             return;
         };
         self.one_of("logging.format", logging.format.as_ref(), &["text", "json"]);
-        if let Some(period) = logging
-            .flush_frequency
-            .map(|p| p.0)
-            .filter(|period| *period <= GoDuration::ZERO)
+        if let Some(period) =
+            logging.flush_frequency.map(|p| p.0).filter(|period| *period <= GoDuration::ZERO)
         {
             self.bad("logging.flushFrequency", period, "must be longer than zero");
         }
@@ -49,11 +47,7 @@ impl Check<'_> {
                 self.bad(format!("logging.options.{name}.splitStream"), true, wrong);
             }
             if let Some(size) = routing.info_buffer_size.filter(|size| !size.is_zero()) {
-                self.bad(
-                    format!("logging.options.{name}.infoBufferSize"),
-                    size,
-                    wrong,
-                );
+                self.bad(format!("logging.options.{name}.infoBufferSize"), size, wrong);
             }
         }
     }

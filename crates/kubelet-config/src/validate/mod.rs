@@ -44,14 +44,7 @@ pub(crate) fn validate(
     gates: &FeatureGates,
     host: &Host,
 ) -> (Vec<Problem>, Vec<Warning>) {
-    let mut check = Check {
-        c,
-        flags,
-        gates,
-        host,
-        problems: Vec::new(),
-        warnings: Vec::new(),
-    };
+    let mut check = Check { c, flags, gates, host, problems: Vec::new(), warnings: Vec::new() };
     check.feature_gates();
     check.command_line();
     check.node();
@@ -72,10 +65,8 @@ impl Check<'_> {
     }
 
     fn advise(&mut self, subject: &str, message: impl Into<String>) {
-        self.warnings.push(Warning::Advice {
-            subject: subject.to_owned(),
-            message: message.into(),
-        });
+        self.warnings
+            .push(Warning::Advice { subject: subject.to_owned(), message: message.into() });
     }
 
     /// A number that has to lie in a range.
@@ -102,11 +93,7 @@ impl Check<'_> {
     fn one_of(&mut self, path: &str, value: Option<&String>, allowed: &[&str]) {
         let value = value.map_or("", String::as_str);
         if !allowed.contains(&value) {
-            self.bad(
-                path,
-                format!("{value:?}"),
-                format!("must be one of {}", quoted(allowed)),
-            );
+            self.bad(path, format!("{value:?}"), format!("must be one of {}", quoted(allowed)));
         }
     }
 
@@ -119,8 +106,7 @@ impl Check<'_> {
                 GateError::Dependency { name, .. } => (name, "turn both on or both off"),
             };
             let wrong = format!("{error}; {remedy}");
-            self.problems
-                .push(Problem::other(format!("featureGates[{name}]"), wrong));
+            self.problems.push(Problem::other(format!("featureGates[{name}]"), wrong));
         }
         for name in settings.keys() {
             use crate::gates::Stage;

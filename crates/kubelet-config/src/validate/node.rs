@@ -18,18 +18,11 @@ impl Check<'_> {
         self.range("oomScoreAdj", c.oom_score_adj, -1000, 1000);
         self.range("iptablesDropBit", c.iptables_drop_bit, 0, 31);
         self.range("iptablesMasqueradeBit", c.iptables_masquerade_bit, 0, 31);
-        if let Some(period) = c
-            .sync_frequency
-            .filter(|period| *period <= GoDuration::ZERO)
-        {
+        if let Some(period) = c.sync_frequency.filter(|period| *period <= GoDuration::ZERO) {
             self.bad("syncFrequency", period, "must be longer than zero");
         }
         if c.run_once == Some(true) {
-            self.bad(
-                "runOnce",
-                true,
-                "the run-once mode was withdrawn from Kubernetes; remove it",
-            );
+            self.bad("runOnce", true, "the run-once mode was withdrawn from Kubernetes; remove it");
         }
         self.one_of(
             "hairpinMode",
@@ -38,11 +31,7 @@ impl Check<'_> {
         );
         let strategies = ["Watch", "Cache", "Get"];
         let strategy = c.config_map_and_secret_change_detection_strategy.as_ref();
-        self.one_of(
-            "configMapAndSecretChangeDetectionStrategy",
-            strategy,
-            &strategies,
-        );
+        self.one_of("configMapAndSecretChangeDetectionStrategy", strategy, &strategies);
         for server in c.cluster_dns.iter().flatten() {
             if server.parse::<std::net::IpAddr>().is_err() {
                 self.advise(
@@ -62,11 +51,7 @@ impl Check<'_> {
             let path = format!("registerWithTaints[{index}]");
             let shown = format!("{}={}:{}", taint.key, taint.value, taint.effect);
             // Upstream lets a taint without effect pass in the file, though not as a flag.
-            let effect = if taint.effect.is_empty() {
-                "NoSchedule"
-            } else {
-                &taint.effect
-            };
+            let effect = if taint.effect.is_empty() { "NoSchedule" } else { &taint.effect };
             for wrong in labels::taint_problems(&taint.key, &taint.value, effect) {
                 self.bad(path.clone(), &shown, wrong);
             }
@@ -78,11 +63,8 @@ impl Check<'_> {
 
     fn crash_loop_back_off(&mut self) {
         let path = "crashLoopBackOff.maxContainerRestartPeriod";
-        let period = self
-            .c
-            .crash_loop_back_off
-            .as_ref()
-            .and_then(|b| b.max_container_restart_period);
+        let period =
+            self.c.crash_loop_back_off.as_ref().and_then(|b| b.max_container_restart_period);
         let enabled = self.gates.enabled("KubeletCrashLoopBackOffMax");
         match period {
             Some(period) if !enabled => {
@@ -96,21 +78,15 @@ impl Check<'_> {
             Some(period) if !(1_000..=300_000).contains(&(period.nanos() / 1_000_000)) => {
                 self.bad(path, period, "must be from 1s to 300s");
             }
-            None if enabled => self.bad(
-                path,
-                "missing",
-                "must be set while KubeletCrashLoopBackOffMax is on",
-            ),
+            None if enabled => {
+                self.bad(path, "missing", "must be set while KubeletCrashLoopBackOffMax is on")
+            }
             _ => {}
         }
     }
 
     fn hidden_metrics(&mut self) {
-        let version = self
-            .c
-            .show_hidden_metrics_for_version
-            .as_deref()
-            .unwrap_or_default();
+        let version = self.c.show_hidden_metrics_for_version.as_deref().unwrap_or_default();
         if !version.is_empty() && version != "1.35" {
             self.bad(
                 "showHiddenMetricsForVersion",

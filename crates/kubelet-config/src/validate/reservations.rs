@@ -29,11 +29,7 @@ impl Check<'_> {
             for (kind, amount) in &reservation.limits {
                 let path = format!("reservedMemory[{index}].limits[{kind}]");
                 if kind != "memory" && !kind.starts_with("hugepages-") {
-                    self.bad(
-                        path.clone(),
-                        amount,
-                        "the kind must be memory or hugepages-<size>",
-                    );
+                    self.bad(path.clone(), amount, "the kind must be memory or hugepages-<size>");
                 }
                 if amount.is_zero() {
                     self.bad(path.clone(), amount, "must not be zero");
@@ -52,10 +48,7 @@ impl Check<'_> {
     fn reserved(&mut self, field: &str, map: Option<&BTreeMap<String, String>>) {
         for (resource, amount) in map.into_iter().flatten() {
             let path = format!("{field}[{resource}]");
-            if !matches!(
-                resource.as_str(),
-                "cpu" | "memory" | "ephemeral-storage" | "pid"
-            ) {
+            if !matches!(resource.as_str(), "cpu" | "memory" | "ephemeral-storage" | "pid") {
                 self.bad(
                     path,
                     amount,
@@ -94,11 +87,7 @@ impl Check<'_> {
                 _ => None,
             };
             if !ENFORCEMENTS.contains(&item.as_str()) {
-                self.bad(
-                    path,
-                    shown,
-                    format!("must be one of {}", super::quoted(&ENFORCEMENTS)),
-                );
+                self.bad(path, shown, format!("must be one of {}", super::quoted(&ENFORCEMENTS)));
                 continue;
             }
             if item == "none" {
@@ -111,11 +100,7 @@ impl Check<'_> {
                 self.bad(path, &shown, format!("needs {field} to name a cgroup"));
             }
             if c.cgroups_per_qos == Some(false) {
-                self.bad(
-                    path,
-                    shown,
-                    "needs cgroupsPerQOS: true, or set it to [none]",
-                );
+                self.bad(path, shown, "needs cgroupsPerQOS: true, or set it to [none]");
             }
         }
         for group in ["system-reserved", "kube-reserved"] {
@@ -132,26 +117,16 @@ impl Check<'_> {
     fn reserved_cpus(&mut self, cpus: &str) {
         let path = "reservedSystemCPUs";
         if is_set(&self.c.system_reserved_cgroup) || is_set(&self.c.kube_reserved_cgroup) {
-            self.bad(
-                path,
-                cpus,
-                "cannot be used with systemReservedCgroup or kubeReservedCgroup",
-            );
+            self.bad(path, cpus, "cannot be used with systemReservedCgroup or kubeReservedCgroup");
         }
         match parse_cpu_list(cpus) {
             Err(wrong) => self.bad(path, format!("{cpus:?}"), wrong),
             Ok(set) => {
-                if let Some(online) = self
-                    .host
-                    .online_cpus
-                    .as_ref()
-                    .filter(|online| !set.is_subset(online))
+                if let Some(online) =
+                    self.host.online_cpus.as_ref().filter(|online| !set.is_subset(online))
                 {
-                    let missing = set
-                        .difference(online)
-                        .map(u32::to_string)
-                        .collect::<Vec<_>>()
-                        .join(", ");
+                    let missing =
+                        set.difference(online).map(u32::to_string).collect::<Vec<_>>().join(", ");
                     self.bad(path, cpus, format!("this host has no CPU {missing} online"));
                 }
             }

@@ -32,32 +32,16 @@ impl Check<'_> {
                 "cgroup v1 cannot kill a whole container; leave it unset or true",
             );
         }
-        let swap = c
-            .memory_swap
-            .as_ref()
-            .and_then(|swap| swap.swap_behavior.clone())
-            .unwrap_or_default();
-        self.one_of(
-            "memorySwap.swapBehavior",
-            Some(&swap),
-            &["", "NoSwap", "LimitedSwap"],
-        );
+        let swap =
+            c.memory_swap.as_ref().and_then(|swap| swap.swap_behavior.clone()).unwrap_or_default();
+        self.one_of("memorySwap.swapBehavior", Some(&swap), &["", "NoSwap", "LimitedSwap"]);
         if swap == "LimitedSwap" && !self.host.cgroup_v2 {
-            self.bad(
-                "memorySwap.swapBehavior",
-                "\"LimitedSwap\"",
-                "needs a host with cgroup v2",
-            );
+            self.bad("memorySwap.swapBehavior", "\"LimitedSwap\"", "needs a host with cgroup v2");
         }
-        if let Some(factor) = c
-            .memory_throttling_factor
-            .filter(|factor| !(*factor > 0.0 && *factor <= 1.0))
+        if let Some(factor) =
+            c.memory_throttling_factor.filter(|factor| !(*factor > 0.0 && *factor <= 1.0))
         {
-            self.bad(
-                "memoryThrottlingFactor",
-                factor,
-                "must be more than 0 and at most 1",
-            );
+            self.bad("memoryThrottlingFactor", factor, "must be more than 0 and at most 1");
         }
         self.one_of(
             "memoryReservationPolicy",
@@ -88,12 +72,7 @@ impl Check<'_> {
         let path = "cpuCFSQuotaPeriod";
         let period = self.c.cpu_cfs_quota_period.unwrap_or_default();
         if self.gates.enabled("CustomCPUCFSQuotaPeriod") {
-            self.range(
-                path,
-                Some(period),
-                GoDuration::from_millis(1),
-                GoDuration::from_secs(1),
-            );
+            self.range(path, Some(period), GoDuration::from_millis(1), GoDuration::from_secs(1));
         } else if period != GoDuration::from_millis(100) {
             self.bad(
                 path,

@@ -4,13 +4,8 @@ use std::net::IpAddr;
 
 use super::Check;
 
-const TLS_VERSIONS: [&str; 5] = [
-    "",
-    "VersionTLS10",
-    "VersionTLS11",
-    "VersionTLS12",
-    "VersionTLS13",
-];
+const TLS_VERSIONS: [&str; 5] =
+    ["", "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
 /// Key exchange groups by number: P-256, P-384, P-521, X25519 and their hybrids with ML-KEM.
 const CURVES: [i32; 7] = [23, 24, 25, 29, 4587, 4588, 4589];
 
@@ -64,11 +59,7 @@ impl Check<'_> {
             );
         }
         if c.enable_system_log_query == Some(true) && c.enable_system_log_handler == Some(false) {
-            self.bad(
-                "enableSystemLogQuery",
-                true,
-                "needs enableSystemLogHandler: true",
-            );
+            self.bad("enableSystemLogQuery", true, "needs enableSystemLogHandler: true");
         }
         self.standalone_authentication();
         self.tls();
@@ -95,11 +86,7 @@ impl Check<'_> {
 
     fn address(&mut self, path: &str, value: Option<&str>) {
         if let Some(text) = value.filter(|text| text.parse::<IpAddr>().is_err()) {
-            self.bad(
-                path,
-                format!("{text:?}"),
-                "must be an IP address such as 127.0.0.1 or ::",
-            );
+            self.bad(path, format!("{text:?}"), "must be an IP address such as 127.0.0.1 or ::");
         }
     }
 

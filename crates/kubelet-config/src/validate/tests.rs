@@ -8,10 +8,7 @@ use crate::decode::typed;
 use crate::defaults;
 
 fn host() -> Host {
-    Host {
-        cgroup_v2: true,
-        online_cpus: Some((0..4).collect()),
-    }
+    Host { cgroup_v2: true, online_cpus: Some((0..4).collect()) }
 }
 
 fn problems_on(host: &Host, settings: Value, flags: &Flags) -> Vec<String> {
@@ -34,11 +31,7 @@ fn problems_on(host: &Host, settings: Value, flags: &Flags) -> Vec<String> {
 fn check(settings: Value, needle: &str) {
     let problems = problems_on(&host(), settings.clone(), &Flags::default());
     assert_eq!(problems.len(), 1, "{settings}: {problems:#?}");
-    assert!(
-        problems[0].contains(needle),
-        "{settings}: {} lacks {needle:?}",
-        problems[0]
-    );
+    assert!(problems[0].contains(needle), "{settings}: {} lacks {needle:?}", problems[0]);
 }
 
 fn good(settings: Value) {
@@ -78,11 +71,7 @@ fn numbers() {
         ("healthzPort", json!(70000), "from 0 to 65535"),
         ("imageGCHighThresholdPercent", json!(101), "from 0 to 100"),
         ("imageGCLowThresholdPercent", json!(-1), "from 0 to 100"),
-        (
-            "imageGCLowThresholdPercent",
-            json!(85),
-            "less than imageGCHighThresholdPercent",
-        ),
+        ("imageGCLowThresholdPercent", json!(85), "less than imageGCHighThresholdPercent"),
         ("maxParallelImagePulls", json!(0), "1 or more"),
         ("containerLogMaxFiles", json!(1), "2 or more"),
         ("containerLogMaxWorkers", json!(0), "1 or more"),
@@ -109,29 +98,16 @@ fn durations() {
         ("containerLogMonitorInterval", "2s", "3s or more"),
         ("shutdownGracePeriod", "500ms", "1s or longer"),
         ("shutdownGracePeriod", "-1s", "shutdownGracePeriod"),
-        (
-            "shutdownGracePeriodCriticalPods",
-            "1s",
-            "not be longer than shutdownGracePeriod",
-        ),
+        ("shutdownGracePeriodCriticalPods", "1s", "not be longer than shutdownGracePeriod"),
     ] {
         let problems = problems_on(&host(), json!({ field: value }), &Flags::default());
-        assert!(
-            problems.iter().any(|problem| problem.contains(needle)),
-            "{field}: {problems:?}"
-        );
+        assert!(problems.iter().any(|problem| problem.contains(needle)), "{field}: {problems:?}");
     }
     good(
         json!({"imageMaximumGCAge": "3m", "shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "10s"}),
     );
-    check(
-        json!({"crashLoopBackOff": {"maxContainerRestartPeriod": "301s"}}),
-        "from 1s to 300s",
-    );
-    check(
-        json!({"crashLoopBackOff": {"maxContainerRestartPeriod": "999ms"}}),
-        "from 1s to 300s",
-    );
+    check(json!({"crashLoopBackOff": {"maxContainerRestartPeriod": "301s"}}), "from 1s to 300s");
+    check(json!({"crashLoopBackOff": {"maxContainerRestartPeriod": "999ms"}}), "from 1s to 300s");
 }
 
 #[test]
@@ -142,17 +118,9 @@ fn words() {
         ("cpuManagerPolicy", "dynamic", "\"none\" or \"static\""),
         ("memoryManagerPolicy", "static", "\"None\" or \"Static\""),
         ("hairpinMode", "veth", "\"hairpin-veth\""),
-        (
-            "imagePullCredentialsVerificationPolicy",
-            "Sometimes",
-            "\"AlwaysVerify\"",
-        ),
+        ("imagePullCredentialsVerificationPolicy", "Sometimes", "\"AlwaysVerify\""),
         ("memoryReservationPolicy", "All", "\"TieredReservation\""),
-        (
-            "configMapAndSecretChangeDetectionStrategy",
-            "Poll",
-            "\"Watch\"",
-        ),
+        ("configMapAndSecretChangeDetectionStrategy", "Poll", "\"Watch\""),
         ("tlsMinVersion", "TLS12", "VersionTLS12"),
         ("address", "localhost", "IP address"),
         ("healthzBindAddress", "", "IP address"),
@@ -169,18 +137,9 @@ fn words() {
     ] {
         check(json!({ field: value }), needle);
     }
-    check(
-        json!({"authorization": {"mode": "RBAC"}}),
-        "\"AlwaysAllow\" or \"Webhook\"",
-    );
-    check(
-        json!({"memorySwap": {"swapBehavior": "All"}}),
-        "\"LimitedSwap\"",
-    );
-    check(
-        json!({"logging": {"format": "xml"}}),
-        "\"text\" or \"json\"",
-    );
+    check(json!({"authorization": {"mode": "RBAC"}}), "\"AlwaysAllow\" or \"Webhook\"");
+    check(json!({"memorySwap": {"swapBehavior": "All"}}), "\"LimitedSwap\"");
+    check(json!({"logging": {"format": "xml"}}), "\"text\" or \"json\"");
     check(json!({"runOnce": true}), "withdrawn");
     good(
         json!({"showHiddenMetricsForVersion": "1.35", "reservedSystemCPUs": "0,3", "tlsMinVersion": "VersionTLS13"}),
@@ -206,10 +165,7 @@ fn combinations() {
             json!({"cpuCFSQuotaPeriod": "50ms", "featureGates": {"CustomCPUCFSQuotaPeriod": false}}),
             "CustomCPUCFSQuotaPeriod",
         ),
-        (
-            json!({"preloadedImagesVerificationAllowlist": ["a/b"]}),
-            "NeverVerifyAllowlistedImages",
-        ),
+        (json!({"preloadedImagesVerificationAllowlist": ["a/b"]}), "NeverVerifyAllowlistedImages"),
         (
             json!({"imagePullCredentialsVerificationPolicy": "NeverVerifyAllowlistedImages",
                    "preloadedImagesVerificationAllowlist": ["a*"]}),
@@ -225,14 +181,8 @@ fn combinations() {
                    "featureGates": {"KubeletCrashLoopBackOffMax": false}}),
             "KubeletCrashLoopBackOffMax",
         ),
-        (
-            json!({"memoryReservationPolicy": "TieredReservation"}),
-            "MemoryQoS",
-        ),
-        (
-            json!({"reservedSystemCPUs": "0", "kubeReservedCgroup": "/kube"}),
-            "cannot be used with",
-        ),
+        (json!({"memoryReservationPolicy": "TieredReservation"}), "MemoryQoS"),
+        (json!({"reservedSystemCPUs": "0", "kubeReservedCgroup": "/kube"}), "cannot be used with"),
         (
             json!({"shutdownGracePeriod": "30s", "shutdownGracePeriodByPodPriority": [{"priority": 0, "shutdownGracePeriodSeconds": 1}]}),
             "cannot stand with",
@@ -248,10 +198,7 @@ fn combinations() {
                    "featureGates": {"GracefulNodeShutdownBasedOnPodPriority": false}}),
             "GracefulNodeShutdownBasedOnPodPriority",
         ),
-        (
-            json!({"registerWithTaints": [{"key": "a", "effect": "Never"}]}),
-            "NoSchedule",
-        ),
+        (json!({"registerWithTaints": [{"key": "a", "effect": "Never"}]}), "NoSchedule"),
         (
             json!({"registerWithTaints": [{"key": "a b", "effect": "NoExecute"}]}),
             "the name must be",
@@ -260,29 +207,18 @@ fn combinations() {
             json!({"registerWithTaints": [{"key": "a", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}]}),
             "timeAdded",
         ),
-        (
-            json!({"tracing": {"samplingRatePerMillion": 1000001}}),
-            "from 0 to 1000000",
-        ),
+        (json!({"tracing": {"samplingRatePerMillion": 1000001}}), "from 0 to 1000000"),
         (json!({"tracing": {"endpoint": "http://x"}}), "scheme"),
         (json!({"tlsCipherSuites": ["TLS_NONE"]}), "cipher suite"),
         (json!({"tlsCurvePreferences": [29, 29]}), "twice"),
         (json!({"tlsCurvePreferences": [1]}), "known curve"),
-        (
-            json!({"userNamespaces": {"idsPerPod": 65535}}),
-            "multiple of 65536",
-        ),
-        (
-            json!({"userNamespaces": {"idsPerPod": 4294967296_i64}}),
-            "multiple of 65536",
-        ),
+        (json!({"userNamespaces": {"idsPerPod": 65535}}), "multiple of 65536"),
+        (json!({"userNamespaces": {"idsPerPod": 4294967296_i64}}), "multiple of 65536"),
     ] {
         check(settings, needle);
     }
-    good(
-        json!({"tracing": {"endpoint": "localhost:4317"}, "tlsCurvePreferences": [29, 23],
-                "tlsCipherSuites": ["TLS_AES_128_GCM_SHA256"], "userNamespaces": {"idsPerPod": 131072}}),
-    );
+    good(json!({"tracing": {"endpoint": "localhost:4317"}, "tlsCurvePreferences": [29, 23],
+                "tlsCipherSuites": ["TLS_AES_128_GCM_SHA256"], "userNamespaces": {"idsPerPod": 131072}}));
 }
 
 #[test]
@@ -292,18 +228,9 @@ fn reservations() {
         (json!({"kubeReserved": {"cpu": "-1"}}), "negative"),
         (json!({"kubeReserved": {"cpu": "lots"}}), "not a quantity"),
         (json!({"enforceNodeAllocatable": ["pods", "pods"]}), "twice"),
-        (
-            json!({"enforceNodeAllocatable": ["none", "pods"]}),
-            "cannot stand with others",
-        ),
-        (
-            json!({"enforceNodeAllocatable": ["everything"]}),
-            "must be one of",
-        ),
-        (
-            json!({"enforceNodeAllocatable": ["system-reserved"]}),
-            "needs systemReservedCgroup",
-        ),
+        (json!({"enforceNodeAllocatable": ["none", "pods"]}), "cannot stand with others"),
+        (json!({"enforceNodeAllocatable": ["everything"]}), "must be one of"),
+        (json!({"enforceNodeAllocatable": ["system-reserved"]}), "needs systemReservedCgroup"),
         (
             json!({"enforceNodeAllocatable": ["kube-reserved-compressible"]}),
             "needs kubeReservedCgroup",
@@ -328,26 +255,14 @@ fn reservations() {
         (json!({"qosReserved": {"cpu": "5%"}}), "only memory"),
         (json!({"qosReserved": {"memory": "5"}}), "percentage"),
         (json!({"qosReserved": {"memory": "101%"}}), "percentage"),
-        (
-            json!({"cpuManagerPolicyOptions": {"fast": "true"}}),
-            "the option must be one of",
-        ),
-        (
-            json!({"cpuManagerPolicyOptions": {"full-pcpus-only": "yes"}}),
-            "not a boolean",
-        ),
+        (json!({"cpuManagerPolicyOptions": {"fast": "true"}}), "the option must be one of"),
+        (json!({"cpuManagerPolicyOptions": {"full-pcpus-only": "yes"}}), "not a boolean"),
         (
             json!({"cpuManagerPolicyOptions": {"align-by-socket": "true"}}),
             "CPUManagerPolicyAlphaOptions",
         ),
-        (
-            json!({"topologyManagerPolicyOptions": {"x": "true"}}),
-            "the option must be",
-        ),
-        (
-            json!({"topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "7"}}),
-            "8 or more",
-        ),
+        (json!({"topologyManagerPolicyOptions": {"x": "true"}}), "the option must be"),
+        (json!({"topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "7"}}), "8 or more"),
     ] {
         check(settings, needle);
     }
@@ -360,50 +275,17 @@ fn reservations() {
 #[test]
 fn eviction() {
     for (settings, needle) in [
-        (
-            json!({"evictionHard": {"memory.free": "5%"}}),
-            "the signal must be one of",
-        ),
-        (
-            json!({"evictionHard": {"memory.available": "0"}}),
-            "more than zero",
-        ),
-        (
-            json!({"evictionHard": {"memory.available": "-5%"}}),
-            "from 0% to 100%",
-        ),
-        (
-            json!({"evictionHard": {"memory.available": "101%"}}),
-            "from 0% to 100%",
-        ),
-        (
-            json!({"evictionHard": {"memory.available": "x%"}}),
-            "not a percentage",
-        ),
-        (
-            json!({"evictionHard": {"memory.available": "much"}}),
-            "not a quantity",
-        ),
-        (
-            json!({"evictionSoft": {"memory.available": "1Gi"}}),
-            "evictionSoftGracePeriod",
-        ),
-        (
-            json!({"evictionSoftGracePeriod": {"memory.available": "-1s"}}),
-            "negative",
-        ),
-        (
-            json!({"evictionSoftGracePeriod": {"memory.available": "1"}}),
-            "without a unit",
-        ),
-        (
-            json!({"evictionMinimumReclaim": {"memory.available": "0%"}}),
-            "more than 0%",
-        ),
-        (
-            json!({"evictionMinimumReclaim": {"memory.available": "-1Gi"}}),
-            "negative",
-        ),
+        (json!({"evictionHard": {"memory.free": "5%"}}), "the signal must be one of"),
+        (json!({"evictionHard": {"memory.available": "0"}}), "more than zero"),
+        (json!({"evictionHard": {"memory.available": "-5%"}}), "from 0% to 100%"),
+        (json!({"evictionHard": {"memory.available": "101%"}}), "from 0% to 100%"),
+        (json!({"evictionHard": {"memory.available": "x%"}}), "not a percentage"),
+        (json!({"evictionHard": {"memory.available": "much"}}), "not a quantity"),
+        (json!({"evictionSoft": {"memory.available": "1Gi"}}), "evictionSoftGracePeriod"),
+        (json!({"evictionSoftGracePeriod": {"memory.available": "-1s"}}), "negative"),
+        (json!({"evictionSoftGracePeriod": {"memory.available": "1"}}), "without a unit"),
+        (json!({"evictionMinimumReclaim": {"memory.available": "0%"}}), "more than 0%"),
+        (json!({"evictionMinimumReclaim": {"memory.available": "-1Gi"}}), "negative"),
     ] {
         check(settings, needle);
     }
@@ -419,14 +301,8 @@ fn eviction() {
 #[test]
 fn logging() {
     for (settings, needle) in [
-        (
-            json!({"logging": {"flushFrequency": "-1s"}}),
-            "longer than zero",
-        ),
-        (
-            json!({"logging": {"verbosity": 2147483648_u32}}),
-            "from 0 to 2147483647",
-        ),
+        (json!({"logging": {"flushFrequency": "-1s"}}), "longer than zero"),
+        (json!({"logging": {"verbosity": 2147483648_u32}}), "from 0 to 2147483647"),
         (
             json!({"logging": {"format": "json", "vmodule": [{"filePattern": "a", "verbosity": 1}]}}),
             "text format only",
@@ -435,10 +311,7 @@ fn logging() {
             json!({"logging": {"vmodule": [{"filePattern": "", "verbosity": 1}]}}),
             "must not be empty",
         ),
-        (
-            json!({"logging": {"options": {"text": {"splitStream": true}}}}),
-            "LoggingAlphaOptions",
-        ),
+        (json!({"logging": {"options": {"text": {"splitStream": true}}}}), "LoggingAlphaOptions"),
         (
             json!({"logging": {"options": {"json": {"infoBufferSize": "4Ki"}}}}),
             "LoggingAlphaOptions",
@@ -454,14 +327,8 @@ fn logging() {
 
 #[test]
 fn feature_gates() {
-    check(
-        json!({"featureGates": {"Nonsense": true}}),
-        "there is no feature gate",
-    );
-    check(
-        json!({"featureGates": {"NodeSwap": false}}),
-        "locked to true",
-    );
+    check(json!({"featureGates": {"Nonsense": true}}), "there is no feature gate");
+    check(json!({"featureGates": {"NodeSwap": false}}), "locked to true");
     check(
         json!({"featureGates": {"ResourceHealthStatus": false}}),
         "ResourceHealthStatusMessage is on but needs",
@@ -470,10 +337,7 @@ fn feature_gates() {
 
 #[test]
 fn a_host_with_cgroup_v1() {
-    let v1 = Host {
-        cgroup_v2: false,
-        online_cpus: None,
-    };
+    let v1 = Host { cgroup_v2: false, online_cpus: None };
     let problems = |settings: Value| problems_on(&v1, settings, &Flags::default()).join("\n");
     assert!(problems(json!({})).contains("this host uses cgroup v1"));
     assert_eq!(problems(json!({"failCgroupV1": false})), "");
@@ -481,10 +345,7 @@ fn a_host_with_cgroup_v1() {
         problems(json!({"failCgroupV1": false, "singleProcessOOMKill": false}))
             .contains("singleProcessOOMKill")
     );
-    assert_eq!(
-        problems(json!({"failCgroupV1": false, "singleProcessOOMKill": true})),
-        ""
-    );
+    assert_eq!(problems(json!({"failCgroupV1": false, "singleProcessOOMKill": true})), "");
     assert!(
         problems(json!({"failCgroupV1": false, "memorySwap": {"swapBehavior": "LimitedSwap"}}))
             .contains("cgroup v2")
@@ -525,14 +386,8 @@ fn command_line() {
 
 #[test]
 fn a_standalone_node_cannot_ask_the_api_server() {
-    check(
-        json!({"authentication": {"webhook": {"enabled": true}}}),
-        "set it to false",
-    );
-    check(
-        json!({"authorization": {"mode": "Webhook"}}),
-        "set it to AlwaysAllow",
-    );
+    check(json!({"authentication": {"webhook": {"enabled": true}}}), "set it to false");
+    check(json!({"authorization": {"mode": "Webhook"}}), "set it to AlwaysAllow");
 }
 
 #[test]

@@ -11,7 +11,6 @@ mod default;
 mod document;
 mod identity;
 mod problem;
-mod quantity;
 mod references;
 #[cfg(test)]
 mod tests;
@@ -25,7 +24,6 @@ pub use decode::{Decoded, MAX_BYTES, ManifestError, decode};
 pub use default::default_pod;
 pub use identity::{Fnv128, Origin, make_static};
 pub use problem::Problem;
-pub use quantity::Quantity;
 pub use references::static_references;
 pub use unsupported::unsupported;
 pub use validate::validate;

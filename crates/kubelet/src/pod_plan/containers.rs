@@ -5,8 +5,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use kubelet_model::hash::container_hash;
 use kubelet_model::{
-    Action, ContainerId, ContainerName, ContainerState, DesiredPod, Exit, Grace, Mono,
-    ObservedContainer, ObservedPod, StopReason, WaitReason, Waiting,
+    Action, ContainerName, ContainerState, DesiredPod, Exit, Grace, Mono, ObservedContainer,
+    ObservedPod, StopReason, WaitReason, Waiting,
 };
 
 use super::{PlanContext, PodPlan};
@@ -33,7 +33,8 @@ pub fn restart_policy(spec: &PodSpec) -> RestartPolicy {
 
 /// The pod's own grace period.
 pub(super) fn grace(spec: &PodSpec) -> Grace {
-    Grace::from_secs(spec.termination_grace_period_seconds.unwrap_or(30))
+    // Even a pod that wants none gets the floor.
+    Grace::from_secs(spec.termination_grace_period_seconds.unwrap_or(30)).after(Duration::ZERO)
 }
 
 /// May a container in this state be started (again)?
@@ -53,8 +54,10 @@ pub fn should_start(policy: RestartPolicy, state: Option<&ContainerState>) -> bo
 #[derive(Debug)]
 pub(super) struct Wanted {
     name: ContainerName,
-    /// The newest instance, if any.
+    /// One more than the newest instance's, if there is one.
     restart_count: Option<u32>,
+    /// Older instances that may run although they must not.
+    strays: Vec<Action>,
     decision: Decision,
 }
 
@@ -64,8 +67,8 @@ enum Decision {
     Keep,
     /// Ended and stays so.
     Done,
-    /// Start it, after stopping the old instance if one may run.
-    Start { stop_first: Option<(ContainerId, Grace, StopReason)> },
+    /// Start it, after clearing away the instance before it.
+    Start { clear: Option<Action> },
     /// Start it, but later.
     Hold { until: Mono, waiting: Waiting },
 }
@@ -81,10 +84,13 @@ fn want(
     ctx: &PlanContext<'_>,
 ) -> Wanted {
     let name = ContainerName::new(&container.name);
-    let newest = seen.newest(&name);
+    let current = seen.current(&name);
+    let others = seen.instances(&name).filter(|c| Some(&c.id) != current.map(|c| &c.id));
+    let strays = others.filter(|c| c.state.may_run());
     Wanted {
-        decision: decide(pod, container, &name, newest, ctx),
-        restart_count: newest.map(|c| c.restart_count + 1),
+        strays: strays.map(|c| stop(pod, c, StopReason::Superseded)).collect(),
+        decision: decide(pod, container, &name, current, ctx),
+        restart_count: seen.newest(&name).map(|c| c.restart_count.saturating_add(1)),
         name,
     }
 }
@@ -103,9 +109,7 @@ fn decide(
         if !changed {
             return Decision::Keep;
         }
-        let why = StopReason::DefinitionChanged;
-        let stop_first = Some((instance.id.clone(), grace(pod.spec()), why));
-        return Decision::Start { stop_first };
+        return Decision::Start { clear: Some(stop(pod, instance, StopReason::DefinitionChanged)) };
     }
     if !should_start(restart_policy(pod.spec()), state) {
         return Decision::Done;
@@ -113,10 +117,28 @@ fn decide(
     if let Some(hold) = hold_back(pod, name, newest, ctx) {
         return hold;
     }
-    let stop_first = newest
-        .filter(|c| c.state == ContainerState::Unknown)
-        .map(|c| (c.id.clone(), grace(pod.spec()), StopReason::StateUnknown));
-    Decision::Start { stop_first }
+    Decision::Start { clear: newest.and_then(|instance| clear_away(pod, instance)) }
+}
+
+/// What must be gone before the next instance starts: two must never run, not
+/// even when an earlier call to start this one takes effect late.
+fn clear_away(pod: &DesiredPod, instance: &ObservedContainer) -> Option<Action> {
+    match instance.state {
+        ContainerState::Unknown => Some(stop(pod, instance, StopReason::StateUnknown)),
+        ContainerState::Created => {
+            Some(Action::RemoveContainer { id: instance.id.clone(), name: instance.name.clone() })
+        }
+        ContainerState::Running { .. } | ContainerState::Exited(_) => None,
+    }
+}
+
+fn stop(pod: &DesiredPod, instance: &ObservedContainer, why: StopReason) -> Action {
+    Action::StopContainer {
+        id: instance.id.clone(),
+        name: instance.name.clone(),
+        grace: grace(pod.spec()),
+        why,
+    }
 }
 
 /// A failed start waits out its retry time, a crashed container its back-off.
@@ -163,14 +185,21 @@ fn go_duration(duration: Duration) -> String {
     if seconds < 60 { format!("{seconds}s") } else { format!("{}m{}s", seconds / 60, seconds % 60) }
 }
 
+/// Containers that an edit has taken out of the pod.
+pub(super) fn plan_unlisted(pod: &DesiredPod, seen: &ObservedPod, plan: &mut PodPlan) {
+    let listed = |c: &&ObservedContainer| {
+        pod.spec().containers.iter().any(|wanted| wanted.name == c.name.as_str())
+    };
+    let unlisted = seen.containers.iter().filter(|c| c.state.may_run() && !listed(c));
+    plan.step(unlisted.map(|c| stop(pod, c, StopReason::DefinitionChanged)).collect());
+}
+
 /// Plans containers in a sandbox that stays.
 pub(super) fn plan(wanted: &[Wanted], plan: &mut PodPlan) {
     for container in wanted {
-        if let Decision::Start { stop_first } = &container.decision {
-            if let Some((id, grace, why)) = stop_first.clone() {
-                let name = container.name.clone();
-                plan.step(vec![Action::StopContainer { id, name, grace, why }]);
-            }
+        plan.step(container.strays.clone());
+        if let Decision::Start { clear } = &container.decision {
+            plan.step(clear.iter().cloned().collect());
             plan.step(vec![container.start()]);
         }
     }
@@ -197,8 +226,15 @@ impl Wanted {
     }
 
     pub(super) fn start_in_new_sandbox(&self, plan: &mut PodPlan) {
-        if matches!(self.decision, Decision::Start { .. }) {
-            plan.step(vec![self.start()]);
+        match &self.decision {
+            // What ran in the old sandbox has been stopped with it.
+            Decision::Keep => plan.step(vec![self.start()]),
+            Decision::Start { clear } => {
+                let created = clear.iter().filter(|a| matches!(a, Action::RemoveContainer { .. }));
+                plan.step(created.cloned().collect());
+                plan.step(vec![self.start()]);
+            }
+            Decision::Done | Decision::Hold { .. } => {}
         }
     }
 }

@@ -3,12 +3,12 @@
 //! Lost when the agent restarts; nothing depends on it for safety, only for
 //! pacing and for the words users read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kubelet_model::{
     Backoff, BackoffPolicy, ContainerId, ContainerName, ContainerState, Mono, ObservedPod,
-    WaitReason, Waiting,
+    SandboxId, WaitReason, Waiting,
 };
 
 /// Pause after an error that says nothing about when to try again.
@@ -29,6 +29,8 @@ pub struct Memory {
     exits_seen: BTreeMap<ContainerName, (ContainerId, Mono)>,
     /// The last failed start per container, until a start succeeds.
     pub failed_starts: BTreeMap<ContainerName, FailedStart>,
+    /// Sandboxes that were stopped, not just seen stopped.
+    pub stopped_sandboxes: BTreeSet<SandboxId>,
     /// The last failure of a step that concerns the whole pod.
     pub sandbox_failure: Option<FailedStep>,
 }
@@ -74,9 +76,10 @@ impl FailedStart {
 impl Memory {
     /// Notes when each exit was first seen, and forgets those of older instances.
     pub fn note_observation(&mut self, seen: &ObservedPod, now: Mono) {
+        self.stopped_sandboxes.retain(|id| seen.sandboxes.iter().any(|s| &s.id == id));
         for container in &seen.containers {
-            let newest = seen.newest(&container.name).map(|c| &c.id);
-            if newest != Some(&container.id)
+            let current = seen.current(&container.name).map(|c| &c.id);
+            if current != Some(&container.id)
                 || !matches!(container.state, ContainerState::Exited(_))
             {
                 continue;
@@ -96,7 +99,7 @@ impl Memory {
         policy: BackoffPolicy,
         now: Mono,
     ) {
-        let Some(instance) = seen.newest(name) else { return };
+        let Some(instance) = seen.current(name) else { return };
         if matches!(instance.state, ContainerState::Exited(_)) {
             let failed_at = now - self.since_exit(name, &instance.id, now);
             self.crashes.entry(name.clone()).or_default().advance(policy, failed_at, now);

@@ -1,7 +1,8 @@
 //! What to do for one pod, decided from a snapshot of facts.
 //!
 //! Everything below is pure: no clock, no I/O, no randomness. Replanning after
-//! every action succeeded plans nothing. Upstream: computePodActions and its
+//! every action succeeded at most removes what has just become old, and then
+//! plans nothing. Upstream: computePodActions and its
 //! callees in pkg/kubelet/kuberuntime.
 
 mod containers;
@@ -66,12 +67,15 @@ pub fn plan_live(pod: &DesiredPod, seen: &ObservedPod, ctx: &PlanContext<'_>) ->
     let mut plan = PodPlan::default();
     let wanted = containers::wanted(pod, seen, ctx);
     match sandbox::decide(pod, seen) {
-        sandbox::Verdict::Keep => containers::plan(&wanted, &mut plan),
+        sandbox::Verdict::Keep => {
+            containers::plan_unlisted(pod, seen, &mut plan);
+            containers::plan(&wanted, &mut plan);
+        }
         sandbox::Verdict::Recreate { attempt } => {
             sandbox::plan_recreation(pod, seen, attempt, &wanted, &mut plan);
         }
     }
     containers::explain(&wanted, &mut plan);
-    prune::plan(seen, ctx.max_dead, &mut plan);
+    prune::plan(seen, ctx, &mut plan);
     plan
 }

@@ -4,13 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kubelet_model::{Action, ContainerId, ContainerState, ObservedPod, SandboxId};
+use kubelet_model::{Action, ContainerId, ContainerState, ObservedPod, SandboxId, Steps};
 
-use super::PodPlan;
+use super::{Memory, PlanContext, PodPlan};
 
 /// Removes what is dead and neither newest nor within the kept history.
-pub(super) fn plan(seen: &ObservedPod, max_dead: u32, plan: &mut PodPlan) {
-    let doomed = doomed_containers(seen, max_dead, plan);
+pub(super) fn plan(seen: &ObservedPod, ctx: &PlanContext<'_>, plan: &mut PodPlan) {
+    let doomed = doomed_containers(seen, ctx.max_dead);
     let mut step: Vec<Action> = Vec::new();
     for container in seen.containers.iter().filter(|c| doomed.contains(&c.id)) {
         step.push(Action::RemoveContainer {
@@ -20,29 +20,28 @@ pub(super) fn plan(seen: &ObservedPod, max_dead: u32, plan: &mut PodPlan) {
     }
     plan.step(step);
     let sandboxes = doomed_sandboxes(seen, &doomed);
-    plan.step(sandboxes.into_iter().map(|id| Action::RemoveSandbox { id }).collect());
+    plan.steps.extend(remove_sandboxes(sandboxes, ctx.memory));
 }
 
-fn doomed_containers(seen: &ObservedPod, max_dead: u32, plan: &PodPlan) -> BTreeSet<ContainerId> {
-    let starting: BTreeSet<_> = plan
-        .steps
-        .iter()
-        .flatten()
-        .filter_map(|action| match action {
-            Action::StartContainer { name, .. } => Some(name),
-            _ => None,
-        })
-        .collect();
+/// Every sandbox must be stopped once, even one that died by itself: it may
+/// still hold its network.
+pub(super) fn remove_sandboxes(ids: Vec<SandboxId>, memory: &Memory) -> Steps {
+    let unstopped = ids.iter().filter(|id| !memory.stopped_sandboxes.contains(id));
+    let stops: Vec<_> = unstopped.map(|id| Action::StopSandbox { id: id.clone() }).collect();
+    let removals: Vec<_> = ids.into_iter().map(|id| Action::RemoveSandbox { id }).collect();
+    [stops, removals].into_iter().filter(|step| !step.is_empty()).collect()
+}
+
+fn doomed_containers(seen: &ObservedPod, max_dead: u32) -> BTreeSet<ContainerId> {
     let keep = max_dead.max(1);
     let mut kept = BTreeMap::new();
     let mut doomed = BTreeSet::new();
     for container in &seen.containers {
         match container.state {
-            // Never started, and a newer instance takes its place.
+            // Never started, and another instance stands for the container.
             ContainerState::Created => {
-                let superseded =
-                    seen.newest(&container.name).is_some_and(|newest| newest.id != container.id);
-                if superseded || starting.contains(&container.name) {
+                let current = seen.current(&container.name);
+                if current.is_some_and(|current| current.id != container.id) {
                     doomed.insert(container.id.clone());
                 }
             }

@@ -24,7 +24,11 @@ pub(super) fn decide(pod: &DesiredPod, seen: &ObservedPod) -> Verdict {
         && !several_ready
         && newest.host_network == host_network
         && (host_network || !newest.ips.is_empty());
-    if usable { Verdict::Keep } else { Verdict::Recreate { attempt: newest.attempt + 1 } }
+    if usable {
+        Verdict::Keep
+    } else {
+        Verdict::Recreate { attempt: newest.attempt.saturating_add(1) }
+    }
 }
 
 /// Stops what is left of the old sandbox; makes a new one if there is something to run in it.
@@ -35,12 +39,15 @@ pub(super) fn plan_recreation(
     wanted: &[Wanted],
     plan: &mut PodPlan,
 ) {
-    plan.steps.extend(terminate::stop_everything(
-        seen,
-        containers::grace(pod.spec()),
-        StopReason::SandboxChanged,
-    ));
-    if !wants_sandbox(pod, seen, attempt, wanted) {
+    let replace = wants_sandbox(pod, seen, attempt, wanted);
+    let mut stopping = seen.clone();
+    if let Some(newest) = stopping.sandboxes.first_mut() {
+        // One that died by itself still holds its network.
+        newest.ready |= replace;
+    }
+    let grace = containers::grace(pod.spec());
+    plan.steps.extend(terminate::stop_everything(&stopping, grace, StopReason::SandboxChanged));
+    if !replace {
         return;
     }
     plan.step(vec![Action::CreateSandbox { attempt }]);

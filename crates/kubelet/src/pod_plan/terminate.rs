@@ -4,6 +4,8 @@
 
 use kubelet_model::{Action, Grace, Mono, ObservedPod, Steps, StopReason};
 
+use super::{Memory, prune};
+
 /// A termination under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Termination {
@@ -21,17 +23,16 @@ pub fn plan_termination(seen: &ObservedPod, termination: Termination, now: Mono)
 
 /// Removes what is left of a stopped pod, files last. Empty once all is gone
 /// and `files_removed`.
-pub fn plan_cleanup(seen: &ObservedPod, files_removed: bool) -> Steps {
+pub fn plan_cleanup(seen: &ObservedPod, memory: &Memory, files_removed: bool) -> Steps {
     let containers: Vec<_> = seen
         .containers
         .iter()
         .map(|c| Action::RemoveContainer { id: c.id.clone(), name: c.name.clone() })
         .collect();
-    let sandboxes: Vec<_> =
-        seen.sandboxes.iter().map(|s| Action::RemoveSandbox { id: s.id.clone() }).collect();
+    let sandboxes = seen.sandboxes.iter().map(|s| s.id.clone()).collect();
     let mut steps = Steps::new();
     steps.extend((!containers.is_empty()).then_some(containers));
-    steps.extend((!sandboxes.is_empty()).then_some(sandboxes));
+    steps.extend(prune::remove_sandboxes(sandboxes, memory));
     if !files_removed {
         steps.push(vec![Action::RemovePodFiles]);
     }

@@ -56,10 +56,7 @@ pub(super) async fn run(config: Config, ports: SourcePorts, sender: mpsc::Sender
         let (pods, notices) = scanner.scan().await;
         notices.iter().for_each(Notice::log);
         if let Some(pods) = pods {
-            let update = SourceUpdate {
-                source: Source::File,
-                pods,
-            };
+            let update = SourceUpdate { source: Source::File, pods };
             if sender.send(update).await.is_err() {
                 return;
             }
@@ -80,13 +77,7 @@ struct Watch {
 
 impl Watch {
     fn new(path: PathBuf) -> Self {
-        Self {
-            path,
-            stream: None,
-            retry_at: Instant::now(),
-            pause: WATCH_RETRY_MIN,
-            said: None,
-        }
+        Self { path, stream: None, retry_at: Instant::now(), pause: WATCH_RETRY_MIN, said: None }
     }
 
     fn establish(&mut self, fs: &dyn Fs) {
@@ -102,11 +93,7 @@ impl Watch {
                 self.lose();
                 let why = error.to_string();
                 if self.said.as_ref() != Some(&why) {
-                    Notice::WatchFailed {
-                        path: self.path.clone(),
-                        why: why.clone(),
-                    }
-                    .log();
+                    Notice::WatchFailed { path: self.path.clone(), why: why.clone() }.log();
                 }
                 self.said = Some(why);
             }

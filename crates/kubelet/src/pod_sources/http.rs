@@ -43,10 +43,7 @@ pub(super) async fn run(
         let (pods, notices) = poller.poll().await;
         notices.iter().for_each(Notice::log);
         if let Some(pods) = pods {
-            let update = SourceUpdate {
-                source: Source::Http,
-                pods,
-            };
+            let update = SourceUpdate { source: Source::Http, pods };
             if sender.send(update).await.is_err() {
                 return;
             }
@@ -68,13 +65,7 @@ pub(super) struct Poller {
 
 impl Poller {
     pub(super) fn new(config: Config, http: Arc<dyn HttpFetch>) -> Self {
-        Self {
-            config,
-            http,
-            body: None,
-            problem: None,
-            has_pods: false,
-        }
+        Self { config, http, body: None, problem: None, has_pods: false }
     }
 
     /// Fetches once. Returns the pods if they may have changed, and what to say.
@@ -122,16 +113,12 @@ impl Poller {
         if !problems.is_empty() {
             return self.complain(problems);
         }
-        let recovered = self.problem.take().map(|_| Notice::Recovered {
-            origin: self.origin(),
-        });
+        let recovered = self.problem.take().map(|_| Notice::Recovered { origin: self.origin() });
         recovered.into_iter().collect()
     }
 
     async fn fetch(&self) -> Result<Vec<u8>, String> {
-        let get = self
-            .http
-            .get(&self.config.url, &self.config.headers, MAX_BYTES);
+        let get = self.http.get(&self.config.url, &self.config.headers, MAX_BYTES);
         let answer = tokio::time::timeout(FETCH_TIMEOUT, get).await;
         let fetched = answer.map_err(|_| "did not answer in time".to_owned())?;
         let fetched = fetched.map_err(|error: HttpFetchError| error.to_string())?;
@@ -147,12 +134,7 @@ impl Poller {
         }
         self.problem = Some(problems.clone());
         let kept = self.has_pods;
-        vec![Notice::Broken {
-            origin: self.origin(),
-            problems,
-            kept,
-            from_copy: false,
-        }]
+        vec![Notice::Broken { origin: self.origin(), problems, kept, from_copy: false }]
     }
 
     fn origin(&self) -> String {
@@ -161,12 +143,7 @@ impl Poller {
 }
 
 fn whole(message: String) -> Problem {
-    Problem {
-        line: None,
-        column: None,
-        field: String::new(),
-        message,
-    }
+    Problem { line: None, column: None, field: String::new(), message }
 }
 
 fn hash_of(bytes: &[u8]) -> String {

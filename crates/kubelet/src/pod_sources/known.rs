@@ -79,11 +79,7 @@ impl ManifestReader {
                 known.stamp = self.settled(stamp);
                 Look::default()
             }
-            Found::Good {
-                prepared,
-                bytes,
-                content,
-            } => {
+            Found::Good { prepared, bytes, content } => {
                 known.stamp = self.settled(stamp);
                 known.content = Some(content);
                 known.accept(path, prepared, bytes)
@@ -93,11 +89,7 @@ impl ManifestReader {
                 // What could not be read has no version.
                 known.stamp = content.as_ref().and_then(|_| self.settled(stamp));
                 let notice = known.complain(path, problems, content, from_copy);
-                Look {
-                    changed: from_copy,
-                    notices: notice.into_iter().collect(),
-                    to_copy: None,
-                }
+                Look { changed: from_copy, notices: notice.into_iter().collect(), to_copy: None }
             }
         }
     }
@@ -120,16 +112,8 @@ impl ManifestReader {
             Err(error) if error.kind() == ErrorKind::NotFound => return Found::Unchanged,
             Err(error) => {
                 let message = format!("cannot be read: {error}");
-                let problem = Problem {
-                    line: None,
-                    column: None,
-                    field: String::new(),
-                    message,
-                };
-                return Found::Bad {
-                    problems: vec![problem],
-                    content: None,
-                };
+                let problem = Problem { line: None, column: None, field: String::new(), message };
+                return Found::Bad { problems: vec![problem], content: None };
             }
         };
         let content = hash_of(&bytes);
@@ -137,15 +121,8 @@ impl ManifestReader {
             return Found::Touched;
         }
         match manifest::prepare(&bytes, &self.node_name, &Origin::File(path.to_owned())) {
-            Ok(prepared) => Found::Good {
-                prepared,
-                bytes,
-                content,
-            },
-            Err(problems) => Found::Bad {
-                problems,
-                content: Some(content),
-            },
+            Ok(prepared) => Found::Good { prepared, bytes, content },
+            Err(problems) => Found::Bad { problems, content: Some(content) },
         }
     }
 
@@ -162,22 +139,13 @@ impl Known {
         let origin = path.display().to_string();
         let mut notices = Vec::new();
         if self.problem.take().is_some() {
-            notices.push(Notice::Recovered {
-                origin: origin.clone(),
-            });
+            notices.push(Notice::Recovered { origin: origin.clone() });
         }
         if !prepared.warnings.is_empty() {
-            notices.push(Notice::Warnings {
-                origin,
-                warnings: prepared.warnings,
-            });
+            notices.push(Notice::Warnings { origin, warnings: prepared.warnings });
         }
         self.good = Some(prepared.pods);
-        Look {
-            changed: true,
-            notices,
-            to_copy: Some(bytes),
-        }
+        Look { changed: true, notices, to_copy: Some(bytes) }
     }
 
     /// Says what is wrong, unless it was said about this very content.
@@ -194,12 +162,7 @@ impl Known {
         self.content = content;
         let origin = path.display().to_string();
         let kept = self.good.is_some();
-        (!said || !same_content).then_some(Notice::Broken {
-            origin,
-            problems,
-            kept,
-            from_copy,
-        })
+        (!said || !same_content).then_some(Notice::Broken { origin, problems, kept, from_copy })
     }
 }
 

@@ -35,11 +35,7 @@ pub(super) struct LastGood {
 
 impl LastGood {
     pub(super) fn new(fs: Arc<dyn Fs>, root_dir: &Path) -> Self {
-        Self {
-            fs,
-            dir: root_dir.join("klet").join("last-good"),
-            names: None,
-        }
+        Self { fs, dir: root_dir.join("klet").join("last-good"), names: None }
     }
 
     /// The copy of a manifest, if there is a usable one.
@@ -71,9 +67,7 @@ impl LastGood {
         let name = name_of(path);
         let known = self.names();
         if !known.contains(&name) && known.len() >= COPIES_MAX {
-            return Err(io::Error::other(format!(
-                "there are already {COPIES_MAX} copies"
-            )));
+            return Err(io::Error::other(format!("there are already {COPIES_MAX} copies")));
         }
         let copy = Copy {
             path: path.to_string_lossy().into_owned(),
@@ -122,9 +116,7 @@ impl LastGood {
                 }
             };
             let names = entries.into_iter().filter(|entry| entry.is_file);
-            names
-                .filter_map(|entry| entry.name.into_string().ok())
-                .collect()
+            names.filter_map(|entry| entry.name.into_string().ok()).collect()
         })
     }
 }

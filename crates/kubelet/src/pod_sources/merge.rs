@@ -59,19 +59,14 @@ impl Merger {
     /// A merger that waits for these sources.
     pub fn new(configured: impl IntoIterator<Item = Source>) -> Self {
         let state = |source| (source, SourceState::default());
-        Self {
-            sources: configured.into_iter().map(state).collect(),
-        }
+        Self { sources: configured.into_iter().map(state).collect() }
     }
 
     /// Takes a source's full set.
     pub fn apply(&mut self, update: SourceUpdate, now: Timestamp) -> Applied {
         let source = update.source;
         let mut state = self.sources.remove(&source).unwrap_or_default();
-        let mut applied = Applied {
-            changed: !state.delivered,
-            ..Applied::default()
-        };
+        let mut applied = Applied { changed: !state.delivered, ..Applied::default() };
         let mut names = BTreeSet::new();
         let mut pods = BTreeMap::new();
         for pod in update.pods {
@@ -79,17 +74,10 @@ impl Merger {
             let Some(pod) = DesiredPod::new(source, Arc::new(pod)) else {
                 continue;
             };
-            let elsewhere = self
-                .sources
-                .values()
-                .any(|other| other.pods.contains_key(pod.uid()));
+            let elsewhere = self.sources.values().any(|other| other.pods.contains_key(pod.uid()));
             if elsewhere || pods.contains_key(pod.uid()) || !names.insert(pod.full_name().clone()) {
                 let (full_name, uid) = (pod.full_name().clone(), pod.uid().clone());
-                applied.duplicates.push(Duplicate {
-                    source,
-                    full_name,
-                    uid,
-                });
+                applied.duplicates.push(Duplicate { source, full_name, uid });
                 continue;
             }
             let uid = pod.uid().clone();
@@ -102,27 +90,14 @@ impl Merger {
         }
         // What is left was not in the new set.
         applied.changed |= !state.pods.is_empty();
-        self.sources.insert(
-            source,
-            SourceState {
-                delivered: true,
-                pods,
-            },
-        );
+        self.sources.insert(source, SourceState { delivered: true, pods });
         applied
     }
 
     /// Every desired pod, and whether all sources have spoken.
     pub fn snapshot(&self) -> PodSet {
-        let pods = self
-            .sources
-            .values()
-            .flat_map(|state| state.pods.clone())
-            .collect();
-        PodSet {
-            pods,
-            sources_ready: self.sources.values().all(|state| state.delivered),
-        }
+        let pods = self.sources.values().flat_map(|state| state.pods.clone()).collect();
+        PodSet { pods, sources_ready: self.sources.values().all(|state| state.delivered) }
     }
 }
 
@@ -168,11 +143,7 @@ fn rebuilt(source: Source, object: Pod, otherwise: &DesiredPod) -> DesiredPod {
 
 /// Annotations that came with the pod.
 fn foreign(pod: &Pod) -> impl Iterator<Item = (&String, &String)> {
-    pod.metadata
-        .annotations
-        .iter()
-        .flatten()
-        .filter(|(key, _)| !is_local(key))
+    pod.metadata.annotations.iter().flatten().filter(|(key, _)| !is_local(key))
 }
 
 /// Annotations that merging sets itself.

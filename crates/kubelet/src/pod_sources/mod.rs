@@ -139,11 +139,7 @@ async fn merge_updates(
     while let Some(update) = updates.recv().await {
         let source = update.source;
         let applied = merger.apply(update, clock.wall());
-        for duplicate in applied
-            .duplicates
-            .iter()
-            .filter(|one| !reported.contains(*one))
-        {
+        for duplicate in applied.duplicates.iter().filter(|one| !reported.contains(*one)) {
             tracing::error!(
                 source = source.as_str(),
                 pod = %duplicate.full_name,

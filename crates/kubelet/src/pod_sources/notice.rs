@@ -26,26 +26,15 @@ pub(super) enum Notice {
     /// A manifest that was broken is good again.
     Recovered { origin: String },
     /// A good manifest says things nobody acts on.
-    Warnings {
-        origin: String,
-        warnings: Vec<Problem>,
-    },
+    Warnings { origin: String, warnings: Vec<Problem> },
     /// An entry is no manifest.
     Skipped { path: PathBuf, why: &'static str },
     /// A pod is already defined by another file.
-    Duplicate {
-        path: PathBuf,
-        full_name: FullName,
-        by: PathBuf,
-    },
+    Duplicate { path: PathBuf, full_name: FullName, by: PathBuf },
     /// The manifest path does not exist.
     Missing { path: PathBuf },
     /// The manifest path cannot be looked at.
-    Unreadable {
-        path: PathBuf,
-        why: String,
-        pods_kept: usize,
-    },
+    Unreadable { path: PathBuf, why: String, pods_kept: usize },
     /// The manifest path can be looked at again.
     Back { path: PathBuf },
     /// More manifests than are read.
@@ -60,12 +49,7 @@ impl Notice {
     /// Writes the notice to the log.
     pub(super) fn log(&self) {
         match self {
-            Self::Broken {
-                origin,
-                problems,
-                kept,
-                from_copy,
-            } => {
+            Self::Broken { origin, problems, kept, from_copy } => {
                 log_broken(origin, problems, *kept, *from_copy);
             }
             Self::Recovered { origin } => tracing::info!(file = origin, "manifest is good again"),
@@ -82,11 +66,7 @@ impl Notice {
             Self::Skipped { path, why } => {
                 tracing::warn!(file = %path.display(), why, "not a manifest, skipped");
             }
-            Self::Duplicate {
-                path,
-                full_name,
-                by,
-            } => tracing::error!(
+            Self::Duplicate { path, full_name, by } => tracing::error!(
                 file = %path.display(),
                 pod = %full_name,
                 defined_by = %by.display(),
@@ -96,11 +76,7 @@ impl Notice {
                 path = %path.display(),
                 "manifest path does not exist; no static pods run until it does"
             ),
-            Self::Unreadable {
-                path,
-                why,
-                pods_kept,
-            } => tracing::error!(
+            Self::Unreadable { path, why, pods_kept } => tracing::error!(
                 path = %path.display(),
                 why,
                 pods_kept,
@@ -159,11 +135,8 @@ fn log_broken(origin: &str, problems: &[Problem], kept: bool, from_copy: bool) {
 }
 
 fn joined(problems: &[Problem]) -> String {
-    let mut shown: Vec<String> = problems
-        .iter()
-        .take(PROBLEMS_SHOWN)
-        .map(ToString::to_string)
-        .collect();
+    let mut shown: Vec<String> =
+        problems.iter().take(PROBLEMS_SHOWN).map(ToString::to_string).collect();
     if let Some(more @ 1..) = problems.len().checked_sub(PROBLEMS_SHOWN) {
         shown.push(format!("and {more} more"));
     }

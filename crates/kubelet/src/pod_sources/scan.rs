@@ -46,11 +46,7 @@ impl Scanner {
         Self {
             path,
             copies: LastGood::new(fs.clone(), root_dir),
-            reader: ManifestReader {
-                fs: fs.clone(),
-                clock,
-                node_name,
-            },
+            reader: ManifestReader { fs: fs.clone(), clock, node_name },
             fs,
             known: BTreeMap::new(),
             uncopied: Vec::new(),
@@ -68,9 +64,7 @@ impl Scanner {
         match self.entries() {
             Ok(Some(entries)) => {
                 if self.said.contains(UNREADABLE) || self.said.contains(MISSING) {
-                    self.notices.push(Notice::Back {
-                        path: self.path.clone(),
-                    });
+                    self.notices.push(Notice::Back { path: self.path.clone() });
                 }
                 let entries = self.select(entries, &mut said);
                 changed |= self.forget_others(&entries);
@@ -83,9 +77,7 @@ impl Scanner {
             Ok(None) => {
                 changed |= !self.known.is_empty();
                 self.known.clear();
-                let missing = Notice::Missing {
-                    path: self.path.clone(),
-                };
+                let missing = Notice::Missing { path: self.path.clone() };
                 self.say(&mut said, MISSING.to_owned(), missing);
             }
             Err(error) => changed |= self.keep_all(&error, &mut said),
@@ -107,26 +99,16 @@ impl Scanner {
     pub(super) async fn update_copies(&mut self) -> Vec<Notice> {
         for (path, bytes) in std::mem::take(&mut self.uncopied) {
             if let Err(error) = self.copies.store(&path, &bytes) {
-                self.notices.push(Notice::CopyFailed {
-                    path,
-                    why: error.to_string(),
-                });
+                self.notices.push(Notice::CopyFailed { path, why: error.to_string() });
             }
             tokio::task::yield_now().await;
         }
         // While the path cannot be read, nobody knows which manifests are gone.
         if !self.said.contains(UNREADABLE) {
             let known = self.known.keys().map(PathBuf::as_path);
-            let problem = self
-                .copies
-                .keep_only(known)
-                .err()
-                .map(|error| error.to_string());
+            let problem = self.copies.keep_only(known).err().map(|error| error.to_string());
             if let Some(why) = problem.clone().filter(|_| problem != self.copy_problem) {
-                self.notices.push(Notice::CopyFailed {
-                    path: self.path.clone(),
-                    why,
-                });
+                self.notices.push(Notice::CopyFailed { path: self.path.clone(), why });
             }
             self.copy_problem = problem;
         }
@@ -141,10 +123,7 @@ impl Scanner {
                 Ok(self.fs.list(&self.path)?.into_iter().map(path).collect())
             }
             DirEntry { is_file: true, .. } => Ok(vec![(self.path.clone(), entry)]),
-            _ => Err(io::Error::new(
-                ErrorKind::InvalidInput,
-                "neither a file nor a directory",
-            )),
+            _ => Err(io::Error::new(ErrorKind::InvalidInput, "neither a file nor a directory")),
         });
         match listed {
             Ok(entries) => Ok(Some(entries)),
@@ -182,10 +161,7 @@ impl Scanner {
         }
         if selected.len() > FILES_MAX {
             selected.truncate(FILES_MAX);
-            let notice = Notice::TooMany {
-                path: self.path.clone(),
-                limit: FILES_MAX,
-            };
+            let notice = Notice::TooMany { path: self.path.clone(), limit: FILES_MAX };
             self.say(said, "too many".to_owned(), notice);
         }
         selected
@@ -224,29 +200,14 @@ impl Scanner {
                 self.known.insert(path, known);
             }
         }
-        let pods_kept = self
-            .known
-            .values()
-            .filter_map(|known| known.good.as_ref())
-            .flatten()
-            .count();
+        let pods_kept =
+            self.known.values().filter_map(|known| known.good.as_ref()).flatten().count();
         let (path, why) = (self.path.clone(), error.to_string());
         said.insert(UNREADABLE.to_owned());
         // What is below cannot be seen, so what was said about it stands.
-        let entries = self
-            .said
-            .iter()
-            .filter(|key| *key != UNREADABLE && !key.starts_with("why "));
+        let entries = self.said.iter().filter(|key| *key != UNREADABLE && !key.starts_with("why "));
         said.extend(entries.cloned());
-        self.say(
-            said,
-            format!("why {why}"),
-            Notice::Unreadable {
-                path,
-                why,
-                pods_kept,
-            },
-        );
+        self.say(said, format!("why {why}"), Notice::Unreadable { path, why, pods_kept });
         changed
     }
 
@@ -266,14 +227,7 @@ impl Scanner {
                     Some(by) => {
                         let key = format!("{DUPLICATE} {full_name} {}", path.display());
                         let (path, by) = (path.clone(), by.clone());
-                        notices.push((
-                            key,
-                            Notice::Duplicate {
-                                path,
-                                full_name,
-                                by,
-                            },
-                        ));
+                        notices.push((key, Notice::Duplicate { path, full_name, by }));
                     }
                     None => {
                         owners.insert(full_name, path.clone());

@@ -9,10 +9,11 @@ use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet_model::{DesiredPod, FullName, Grace, PodSet, PodUid};
 use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
 
-use super::Shared;
 use super::lifecycle::{self, Command, WorkerFacts};
 use super::worker::{Intent, Order, Worker};
+use super::{Shared, orphan_files};
 use crate::pleg::Existing;
 use crate::pod_plan::Termination;
 use crate::pod_sources::PodSetReader;
@@ -21,6 +22,8 @@ use crate::pod_sources::PodSetReader;
 const REPORTS_MAX: usize = 256;
 /// What a pod gets that only the runtime knows.
 const ORPHAN_GRACE: Grace = Grace::FLOOR;
+/// Pause after files of unknown pods could not be removed.
+const SWEEP_RETRY: Duration = Duration::from_secs(60);
 /// Pause before a worker that panicked starts again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
@@ -29,6 +32,8 @@ pub(super) struct Dispatcher {
     desired: PodSetReader,
     workers: BTreeMap<PodUid, Record>,
     finished: (mpsc::Sender<PodUid>, mpsc::Receiver<PodUid>),
+    /// When to clear files that a crash left behind; `None` once that is done.
+    sweep_at: Option<Instant>,
 }
 
 struct Record {
@@ -38,19 +43,48 @@ struct Record {
 
 impl Dispatcher {
     pub(super) fn new(shared: Shared, desired: PodSetReader) -> Self {
-        Self { shared, desired, workers: BTreeMap::new(), finished: mpsc::channel(REPORTS_MAX) }
+        Self {
+            shared,
+            desired,
+            workers: BTreeMap::new(),
+            finished: mpsc::channel(REPORTS_MAX),
+            sweep_at: Some(Instant::now()),
+        }
     }
 
     pub(super) async fn run(mut self) {
         let mut known = self.shared.observations.known_changes();
         loop {
             self.reconcile();
+            self.sweep();
+            let sweep_at = self.sweep_at.unwrap_or_else(Instant::now);
             tokio::select! { biased;
                 Some(uid) = self.finished.1.recv() => self.note_finished(&uid),
                 () = self.desired.changed() => {}
                 changed = known.changed() => if changed.is_err() { return },
+                () = sleep_until(sweep_at), if self.sweep_at.is_some_and(|at| at > Instant::now()) => {}
             }
         }
+    }
+
+    /// Clears what a crash left behind, once it is known which pods there are.
+    fn sweep(&mut self) {
+        let desired = self.desired.current();
+        let known_all = desired.sources_ready && self.shared.observations.listed().is_some();
+        if !known_all || self.sweep_at.is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        let existing = self.shared.observations.existing();
+        let known = desired.pods.keys().chain(self.workers.keys());
+        let known = known.chain(existing.iter().map(|pod| &pod.uid)).cloned().collect();
+        let swept = orphan_files::sweep(&*self.shared.ports.fs, &self.shared.settings, &known);
+        self.sweep_at = match swept {
+            Ok(()) => None,
+            Err(error) => {
+                tracing::warn!(%error, "cannot remove files of pods that are no more; trying again");
+                Some(Instant::now() + SWEEP_RETRY)
+            }
+        };
     }
 
     fn note_finished(&mut self, uid: &PodUid) {
@@ -104,9 +138,7 @@ impl Dispatcher {
                 message: Some(message),
                 ..PodStatus::default()
             };
-            if self.shared.statuses.get(pod.uid()).as_deref() != Some(&status) {
-                self.shared.statuses.set(pod, status);
-            }
+            self.shared.statuses.set(pod, status);
         }
     }
 

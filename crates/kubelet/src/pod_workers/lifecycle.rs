@@ -90,7 +90,8 @@ fn plan_starts(
     for pod in candidates {
         let other_runs = running
             .iter()
-            .any(|(uid, full_name)| *uid != pod.uid() && *full_name == pod.full_name());
+            .filter(|(uid, _)| !desired.pods.contains_key(*uid))
+            .any(|(_, full_name)| *full_name == pod.full_name());
         if !other_runs && taken.insert(pod.full_name()) {
             commands.push(Command::Start(pod.uid().clone()));
         }

@@ -8,6 +8,7 @@
 
 mod dispatcher;
 mod lifecycle;
+mod orphan_files;
 mod perform;
 #[cfg(test)]
 mod tests;

@@ -85,6 +85,9 @@ impl Worker {
             for action in step {
                 match action {
                     Action::StartContainer { name, .. } => self.memory.note_started(name),
+                    Action::StopSandbox { id } => {
+                        self.memory.stopped_sandboxes.insert(id.clone());
+                    }
                     Action::RemovePodFiles => self.files_removed = true,
                     _ => {}
                 }

@@ -179,7 +179,7 @@ impl Worker {
         let (steps, stage) = if seen.may_run() {
             (pod_plan::plan_termination(seen, termination, self.now()), Stage::Terminating)
         } else {
-            (pod_plan::plan_cleanup(seen, self.files_removed), Stage::Terminated)
+            (pod_plan::plan_cleanup(seen, &self.memory, self.files_removed), Stage::Terminated)
         };
         let finished = steps.is_empty();
         Decision { steps, waiting: BTreeMap::new(), wake_at: None, stage, finished }
@@ -202,9 +202,7 @@ impl Worker {
     fn report(&self, order: &Order, seen: &ObservedPod, decision: &Decision) {
         if let Some(pod) = &order.pod {
             let status = self.status(pod, seen, decision);
-            if self.shared.statuses.get(&self.uid).as_deref() != Some(&status) {
-                self.shared.statuses.set(pod, status);
-            }
+            self.shared.statuses.set(pod, status);
         }
     }
 

@@ -43,6 +43,8 @@ pub trait Fs: Send + Sync + 'static {
     fn stat(&self, path: &Path) -> io::Result<DirEntry>;
     /// Entries of a directory sorted by name. An entry that vanishes meanwhile is left out.
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
+    /// Symbolic links in a directory, wherever they lead, sorted by name.
+    fn links(&self, dir: &Path) -> io::Result<Vec<PathBuf>>;
     /// Reads a regular file of at most `limit` bytes; a larger one, or a FIFO or
     /// device, is an error and never blocks.
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;

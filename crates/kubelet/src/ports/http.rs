@@ -124,14 +124,8 @@ impl HyperFetch {
         headers: &[(String, String)],
         limit: usize,
     ) -> Result<Fetched, HttpFetchError> {
-        let bad = |why: String| HttpFetchError::BadRequest {
-            url: redirect::redact(url),
-            why,
-        };
-        let failed = |why: String| HttpFetchError::Failed {
-            url: redirect::redact(url),
-            why,
-        };
+        let bad = |why: String| HttpFetchError::BadRequest { url: redirect::redact(url), why };
+        let failed = |why: String| HttpFetchError::Failed { url: redirect::redact(url), why };
         let mut uri = redirect::parse(url).map_err(bad)?;
         let mut headers = header_map(headers).map_err(bad)?;
         for _ in 0..=REDIRECTS_MAX {
@@ -140,9 +134,7 @@ impl HyperFetch {
             let status = response.status().as_u16();
             match location {
                 Some(location) if matches!(status, 301 | 302 | 303 | 307 | 308) => {
-                    let location = location
-                        .to_str()
-                        .map_err(|error| failed(error.to_string()))?;
+                    let location = location.to_str().map_err(|error| failed(error.to_string()))?;
                     let next = redirect::resolve(&uri, location).map_err(failed)?;
                     redirect::drop_secrets(&mut headers, &uri, &next);
                     uri = next;
@@ -153,9 +145,7 @@ impl HyperFetch {
                 }
             }
         }
-        Err(failed(format!(
-            "redirected more than {REDIRECTS_MAX} times"
-        )))
+        Err(failed(format!("redirected more than {REDIRECTS_MAX} times")))
     }
 }
 
@@ -168,15 +158,10 @@ impl HttpFetch for HyperFetch {
         limit: usize,
     ) -> Result<Fetched, HttpFetchError> {
         let fetch = self.fetch(url, headers, limit);
-        tokio::time::timeout(FETCH_TIMEOUT, fetch)
-            .await
-            .unwrap_or_else(|_| {
-                let why = format!("no complete answer within {} s", FETCH_TIMEOUT.as_secs());
-                Err(HttpFetchError::Failed {
-                    url: redirect::redact(url),
-                    why,
-                })
-            })
+        tokio::time::timeout(FETCH_TIMEOUT, fetch).await.unwrap_or_else(|_| {
+            let why = format!("no complete answer within {} s", FETCH_TIMEOUT.as_secs());
+            Err(HttpFetchError::Failed { url: redirect::redact(url), why })
+        })
     }
 }
 
@@ -189,9 +174,7 @@ where
     C: hyper_util::client::legacy::connect::Connect + Clone,
 {
     // Fetches are rare, and an idle connection is one the server may drop.
-    Client::builder(TokioExecutor::new())
-        .pool_max_idle_per_host(0)
-        .build(connector)
+    Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector)
 }
 
 fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, String> {
@@ -216,16 +199,12 @@ fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, String> {
 async fn read(body: Incoming, url: &str, limit: usize) -> Result<Vec<u8>, HttpFetchError> {
     match Limited::new(body, limit).collect().await {
         Ok(collected) => Ok(collected.to_bytes().to_vec()),
-        Err(error) if error.is::<LengthLimitError>() => Err(HttpFetchError::TooLarge {
-            url: redirect::redact(url),
-            limit,
-        }),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(HttpFetchError::TooLarge { url: redirect::redact(url), limit })
+        }
         Err(error) => {
             let why = format!("the answer broke off: {error}");
-            Err(HttpFetchError::Failed {
-                url: redirect::redact(url),
-                why,
-            })
+            Err(HttpFetchError::Failed { url: redirect::redact(url), why })
         }
     }
 }

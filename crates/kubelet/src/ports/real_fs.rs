@@ -49,16 +49,25 @@ impl Fs for RealFs {
         Ok(entries)
     }
 
+    fn links(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        let mut links = Vec::new();
+        for found in std::fs::read_dir(dir)? {
+            let found = found?;
+            if found.file_type()?.is_symlink() {
+                links.push(found.path());
+            }
+        }
+        links.sort();
+        Ok(links)
+    }
+
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
         // Opening a FIFO without NONBLOCK would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&file)?;
         if !FileType::from_raw_mode(stat.st_mode).is_file() {
-            return Err(io::Error::new(
-                ErrorKind::InvalidInput,
-                "not a regular file",
-            ));
+            return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
         }
         let too_large = || {
             let message = format!("the file has more than {limit} bytes");

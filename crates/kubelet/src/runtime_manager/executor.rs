@@ -107,8 +107,9 @@ impl Executor {
             }
             Action::StopSandbox { id } => unless_gone(runtime.stop_pod_sandbox(id.as_str()).await)?,
             Action::RemoveContainer { id, name } => {
-                unless_gone(runtime.remove_container(id.as_str()).await)?;
+                // The link first: once the container is gone nobody knows its link.
                 self.remove_link(name, id)?;
+                unless_gone(runtime.remove_container(id.as_str()).await)?;
             }
             Action::RemoveSandbox { id } => {
                 unless_gone(runtime.remove_pod_sandbox(id.as_str()).await)?;
@@ -182,7 +183,7 @@ impl Executor {
     fn restart_count_from_logs(&self, log_dir: &Path) -> u32 {
         let Ok(entries) = self.ports.fs.list(log_dir) else { return 0 };
         let counts = entries.iter().filter_map(|e| log_paths::restart_count_of(e.name.to_str()?));
-        counts.max().map_or(0, |highest| highest + 1)
+        counts.max().map_or(0, |highest| highest.saturating_add(1))
     }
 
     fn make_link(

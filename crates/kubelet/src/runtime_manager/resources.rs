@@ -6,7 +6,7 @@
 use cri::v1;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubelet_model::quantity;
+use kubelet_model::quantity::Quantity as Amount;
 
 const SHARES_MIN: i64 = 2;
 const SHARES_MAX: i64 = 262_144;
@@ -70,8 +70,8 @@ fn amount(container: &Container, kind: Kind, resource: &str) -> i64 {
         Kind::Limit => &resources.limits,
     };
     let Some(Quantity(text)) = map.as_ref().and_then(|map| map.get(resource)) else { return 0 };
-    let scale = if resource == "cpu" { quantity::milli } else { quantity::whole };
-    scale(text).unwrap_or(0)
+    let scale = if resource == "cpu" { Amount::milli } else { Amount::units };
+    Amount::parse(text).map_or(0, scale)
 }
 
 /// What the runtime must enforce for one container.

@@ -31,7 +31,7 @@ pub(super) fn sandbox_config(pod: &DesiredPod, attempt: u32, logs: &Path) -> v1:
         }),
         hostname: if host_network { String::new() } else { hostname(spec, &identity.name) },
         log_directory: log_paths::pod_dir(logs, &identity).to_string_lossy().into_owned(),
-        port_mappings: if host_network { Vec::new() } else { port_mappings(spec) },
+        port_mappings: port_mappings(spec),
         labels,
         annotations: pod
             .pod()

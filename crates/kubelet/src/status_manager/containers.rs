@@ -39,9 +39,11 @@ fn status(
     before: Option<&ContainerStatus>,
 ) -> ContainerStatus {
     let name = ContainerName::new(&container.name);
-    let mut instances = facts.seen.instances(&name);
-    let mut status = match instances.next() {
-        Some(newest) => from_instance(facts, newest, instances.next(), before),
+    let mut status = match facts.seen.current(&name) {
+        Some(current) => {
+            let mut others = facts.seen.instances(&name).filter(|c| c.id != current.id);
+            from_instance(facts, current, others.next(), before)
+        }
         None => without_instance(facts, container, before),
     };
     let ended = status.state.as_ref().is_some_and(|s| s.terminated.is_some());
@@ -53,7 +55,7 @@ fn status(
     }
     let running = status.state.as_ref().is_some_and(|s| s.running.is_some());
     status.started = Some(running);
-    status.ready = running && facts.stage == Stage::Live;
+    status.ready = running;
     status
 }
 
@@ -67,7 +69,11 @@ fn from_instance(
         ContainerState::Exited(exit) => Some(terminated(facts, instance, exit)),
         _ => None,
     });
-    let restart_count = i32::try_from(newest.restart_count).unwrap_or(i32::MAX);
+    let ran = before.and_then(|b| b.state.as_ref()).is_some_and(|s| s.running.is_some());
+    let restart_count = match before.filter(|_| newest.state == ContainerState::Unknown && ran) {
+        Some(before) => before.restart_count.saturating_add(1),
+        None => i32::try_from(newest.restart_count).unwrap_or(i32::MAX),
+    };
     // The record of the previous instance outlives the instance itself.
     let kept =
         before.filter(|b| b.restart_count == restart_count).and_then(|b| b.last_state.clone());
@@ -120,7 +126,9 @@ fn without_instance(
         status.state = Some(ApiState { terminated: Some(ended), ..ApiState::default() });
         status.container_id = before.container_id.clone();
         status.image_id = before.image_id.clone();
-    } else if state.is_some_and(|s| s.running.is_some()) {
+    } else if state.is_some_and(|s| s.running.is_some())
+        && before.last_state.as_ref().is_none_or(|s| s.terminated.is_none())
+    {
         let message = "The container could not be located when the pod was deleted.  The container used to be Running";
         status.last_state = Some(lost(message, before.container_id.clone()));
         status.restart_count += i32::from(facts.stage == Stage::Live);

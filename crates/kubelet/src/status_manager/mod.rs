@@ -34,12 +34,15 @@ pub struct PodView {
 pub struct Statuses(Arc<Mutex<BTreeMap<PodUid, PodView>>>);
 
 impl Statuses {
-    /// Takes over a pod's new status; logs a change of phase.
+    /// Takes over a pod's new version or status; logs a change of phase.
     pub fn set(&self, pod: &DesiredPod, status: PodStatus) {
         let uid = pod.uid().clone();
         let mut all = self.lock();
-        let old = all.get(&uid).and_then(|view| view.status.phase.clone());
-        if old != status.phase {
+        let old = all.get(&uid);
+        if old.is_some_and(|old| *old.status == status && Arc::ptr_eq(&old.pod, pod.pod())) {
+            return;
+        }
+        if old.is_none_or(|old| old.status.phase != status.phase) {
             let phase = status.phase.as_deref().unwrap_or_default();
             tracing::info!(pod = %pod.full_name(), uid = %uid, phase, "pod phase changed");
         }

@@ -168,7 +168,7 @@ impl Containerd {
 
     /// Makes the daemon hang: its socket stays open, nothing answers.
     pub fn pause(&self) -> Result<()> {
-        self.running()?.signal(Signal::STOP)
+        self.running()?.suspend()
     }
 
     /// Ends a [`Self::pause`].

@@ -148,6 +148,12 @@ mod tests {
     }
 
     #[test]
+    fn a_static_program_becomes_its_images_entry_point() {
+        let image = Image::of_program("example.com/x:1", Path::new("/bin/busybox")).unwrap();
+        assert_eq!(image.entrypoint, ["/busybox"]);
+    }
+
+    #[test]
     fn the_pause_program_is_static() {
         assert!(!has_interpreter(&pause::program()));
     }

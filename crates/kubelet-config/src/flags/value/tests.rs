@@ -5,12 +5,7 @@ use serde_json::json;
 use super::*;
 
 fn parse(kind: Kind, given: &[&str]) -> Result<Option<Value>, String> {
-    kind.parse(
-        &given
-            .iter()
-            .map(|text| (*text).to_owned())
-            .collect::<Vec<_>>(),
-    )
+    kind.parse(&given.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
 }
 
 #[test]
@@ -30,37 +25,17 @@ fn values() {
         (Kind::List, &["a,b", "c"], json!(["a", "b", "c"])),
         (Kind::List, &[r#""a,b",c"#], json!(["a,b", "c"])),
         (Kind::List, &[""], json!([])),
-        (
-            Kind::Map,
-            &["a=1, b = 2", "a=3"],
-            json!({"a": "3", "b": "2"}),
-        ),
+        (Kind::Map, &["a=1, b = 2", "a=3"], json!({"a": "3", "b": "2"})),
         (Kind::Map, &[""], json!({})),
-        (
-            Kind::MapOne,
-            &["a=1,2", "b=x"],
-            json!({"a": "1,2", "b": "x"}),
-        ),
-        (
-            Kind::BoolMap,
-            &["A=true,B=f"],
-            json!({"A": true, "B": false}),
-        ),
+        (Kind::MapOne, &["a=1,2", "b=x"], json!({"a": "1,2", "b": "x"})),
+        (Kind::BoolMap, &["A=true,B=f"], json!({"A": true, "B": false})),
         (
             Kind::Thresholds,
             &["memory.available<5%,x<1=2"],
             json!({"memory.available": "5%", "x": "1=2"}),
         ),
-        (
-            Kind::Headers,
-            &["a:1,b:x:y", "a:2"],
-            json!({"a": ["1", "2"], "b": ["x:y"]}),
-        ),
-        (
-            Kind::Labels,
-            &["a=1,b", "c=2"],
-            json!({"a": "1", "b": "", "c": "2"}),
-        ),
+        (Kind::Headers, &["a:1,b:x:y", "a:2"], json!({"a": ["1", "2"], "b": ["x:y"]})),
+        (Kind::Labels, &["a=1,b", "c=2"], json!({"a": "1", "b": "", "c": "2"})),
         (
             Kind::Taints,
             &["x=y:NoSchedule,z:NoExecute"],

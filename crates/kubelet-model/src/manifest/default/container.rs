@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::super::quantity;
 use super::{number, pull_policy, text};
+use crate::quantity;
 
 /// Regular and ephemeral containers are distinct types with the same fields.
 macro_rules! default_common {

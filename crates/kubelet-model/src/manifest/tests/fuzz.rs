@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::super::{Quantity, default_pod, unsupported, validate};
+use super::super::{default_pod, unsupported, validate};
 use super::{GOOD, file, prepare};
+use crate::quantity::Quantity;
 
 /// A manifest that uses many kinds of fields.
 const RICH: &str = "\

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 
 use super::super::problem::{Field, Report, quote};
-use super::super::quantity::Quantity;
 use super::{names, unique};
+use crate::quantity::Quantity;
 
 pub(super) fn check(
     resources: &ResourceRequirements,

@@ -22,8 +22,8 @@ fn what_never_ran_starts_under_any_policy() {
         check(
             &format!("web {policy}: app created"),
             expect![[r#"
-                start app restarts=1
-                remove app-0"#]],
+                remove app-0
+                start app restarts=1"#]],
         );
         check(
             &format!("web {policy}: app unknown"),
@@ -75,12 +75,14 @@ fn nothing_stops_in_less_than_two_seconds() {
 
 /// Two live instances of one name must never be; should it happen, one goes.
 #[test]
-fn an_older_instance_that_runs_is_stopped_before_a_start() {
+fn an_older_instance_that_runs_stands_for_the_container() {
     check(
         "web Always: app running restarts=0; app exited=1 restarts=1 ago=60s",
-        expect![[r#"
-            stop app-0 30s StateUnknown
-            start app restarts=2"#]],
+        expect!["nothing"],
+    );
+    check(
+        "web Always: app running restarts=0; app running restarts=1",
+        expect![[r#"stop app-0 30s Superseded"#]],
     );
 }
 

@@ -76,6 +76,7 @@ impl World {
                 seen.containers.iter_mut().filter(|c| &c.id == id).for_each(|c| end(c, code));
             }
             Action::StopSandbox { id } => {
+                self.scene.memory.stopped_sandboxes.insert(id.clone());
                 seen.sandboxes.iter_mut().filter(|s| &s.id == id).for_each(|s| s.ready = false);
                 let inside = seen.containers.iter_mut().filter(|c| &c.sandbox == id);
                 inside.filter(|c| c.state.may_run()).for_each(|c| end(c, code));

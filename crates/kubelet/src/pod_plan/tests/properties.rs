@@ -108,10 +108,16 @@ fn starts(plan: &PodPlan) -> impl Iterator<Item = (usize, &ContainerName)> {
     })
 }
 
+/// Removals, and the stops that must come before the removal of a sandbox.
 fn only_removes(plan: &PodPlan) -> bool {
-    let removal =
-        |a: &Action| matches!(a, Action::RemoveContainer { .. } | Action::RemoveSandbox { .. });
-    plan.steps.iter().flatten().all(removal)
+    let actions = || plan.steps.iter().flatten();
+    actions().all(|action| match action {
+        Action::RemoveContainer { .. } | Action::RemoveSandbox { .. } => true,
+        Action::StopSandbox { id } => {
+            actions().any(|a| matches!(a, Action::RemoveSandbox { id: doomed } if doomed == id))
+        }
+        _ => false,
+    })
 }
 
 fn check_restarts(world: &World, plan: &PodPlan) -> Result<(), TestCaseError> {
@@ -232,11 +238,11 @@ proptest! {
         let stop = plan_termination(&world.scene.seen, termination, dsl::NOW);
         world.perform(&stop);
         prop_assert!(!world.scene.seen.may_run());
-        let remove = plan_cleanup(&world.scene.seen, world.files_removed);
+        let remove = plan_cleanup(&world.scene.seen, &Memory::default(), world.files_removed);
         world.perform(&remove);
         prop_assert!(world.scene.seen.is_gone());
         prop_assert!(plan_termination(&world.scene.seen, termination, at(1)).is_empty());
-        prop_assert!(plan_cleanup(&world.scene.seen, world.files_removed).is_empty());
+        prop_assert!(plan_cleanup(&world.scene.seen, &Memory::default(), world.files_removed).is_empty());
     }
 
     #[test]

@@ -163,7 +163,9 @@ fn back_off_holds_the_container_not_the_sandbox() {
 fn stopped_sandboxes_without_containers_are_removed() {
     check(
         "web Always: sandbox 0 dead; sandbox 1 ready; app running in=1",
-        expect!["remove sandbox s0"],
+        expect![[r#"
+            stop sandbox s0
+            remove sandbox s0"#]],
     );
     check(
         "web Always: sandbox 0 dead; sandbox 1 ready; app exited=1 in=0; app running restarts=1 in=1",
@@ -173,6 +175,7 @@ fn stopped_sandboxes_without_containers_are_removed() {
         "web Always: sandbox 0 dead; sandbox 1 ready; app exited=1 in=0; app exited=1 restarts=1 in=1; app running restarts=2 in=1",
         expect![[r#"
             remove app-0
+            stop sandbox s0
             remove sandbox s0"#]],
     );
 }

@@ -7,7 +7,7 @@ use kubelet_model::Grace;
 
 use super::dsl::{NOW, scene};
 use super::render;
-use crate::pod_plan::{Termination, plan_cleanup, plan_termination};
+use crate::pod_plan::{Memory, Termination, plan_cleanup, plan_termination};
 
 fn check_stop(grace: i64, elapsed: u64, text: &str, expected: Expect) {
     let termination = Termination { since: NOW, grace: Grace::from_secs(grace) };
@@ -16,7 +16,11 @@ fn check_stop(grace: i64, elapsed: u64, text: &str, expected: Expect) {
 }
 
 fn check_cleanup(files_removed: bool, text: &str, expected: Expect) {
-    expected.assert_eq(&render::steps(&plan_cleanup(&scene(text).seen, files_removed)));
+    expected.assert_eq(&render::steps(&plan_cleanup(
+        &scene(text).seen,
+        &Memory::default(),
+        files_removed,
+    )));
 }
 
 #[test]
@@ -61,6 +65,7 @@ fn containers_go_before_sandboxes_and_files_last() {
         "web Always app,db: sandbox 0 dead; app exited=1; db created",
         expect![[r#"
             remove app-0 + remove db-0
+            stop sandbox s0
             remove sandbox s0
             remove files"#]],
     );

@@ -35,14 +35,8 @@ impl HttpFetch for Script {
             _ => answers.pop_front().unwrap(),
         };
         answer
-            .map(|(status, body)| Fetched {
-                status,
-                body: body.into_bytes(),
-            })
-            .map_err(|why| HttpFetchError::Failed {
-                url: url.to_owned(),
-                why: why.to_owned(),
-            })
+            .map(|(status, body)| Fetched { status, body: body.into_bytes() })
+            .map_err(|why| HttpFetchError::Failed { url: url.to_owned(), why: why.to_owned() })
     }
 }
 
@@ -69,12 +63,7 @@ async fn polls(answers: Vec<Answer>) -> Vec<String> {
         let (pods, notices) = poller.poll().await;
         let pods = pods.map(|pods| format!("{} pods", pods.len()));
         let said = notices.iter().map(|notice| match notice {
-            Notice::Broken {
-                origin,
-                problems,
-                kept,
-                ..
-            } => {
+            Notice::Broken { origin, problems, kept, .. } => {
                 format!("{origin}: {}; kept={kept}", problems[0])
             }
             Notice::Recovered { .. } => "good again".to_owned(),
@@ -92,10 +81,7 @@ fn list(items: &[&str]) -> String {
             format!("{{\"metadata\":{{\"name\":{name:?}}},\"spec\":{{\"containers\":[{{\"name\":\"c\",\"image\":\"i\"}}]}}}}")
         })
         .collect();
-    format!(
-        "{{\"apiVersion\":\"v1\",\"kind\":\"PodList\",\"items\":[{}]}}",
-        items.join(",")
-    )
+    format!("{{\"apiVersion\":\"v1\",\"kind\":\"PodList\",\"items\":[{}]}}", items.join(","))
 }
 
 #[tokio::test]
@@ -167,11 +153,7 @@ async fn files_and_a_url_make_one_set() {
     let mut reader = start_with(&settings, &ports);
     reader.changed().await;
     assert!(!reader.current().sources_ready, "the URL has not answered");
-    assert_eq!(
-        reader.current().pods.len(),
-        1,
-        "the file's pod runs meanwhile"
-    );
+    assert_eq!(reader.current().pods.len(), 1, "the file's pod runs meanwhile");
     expect_pods(&mut reader, &["a-n=file", "a-n=url"]).await;
     assert_eq!(started.elapsed().as_secs(), 20);
     expect_pods(&mut reader, &["a-n=file"]).await;
@@ -190,10 +172,7 @@ impl HttpFetch for Fragile {
     ) -> Result<Fetched, HttpFetchError> {
         let first = std::mem::take(&mut *self.0.lock().unwrap());
         assert!(!first, "the first call panics");
-        Ok(Fetched {
-            status: 200,
-            body: manifest("a", "i").into_bytes(),
-        })
+        Ok(Fetched { status: 200, body: manifest("a", "i").into_bytes() })
     }
 }
 
@@ -201,10 +180,7 @@ impl HttpFetch for Fragile {
 async fn a_source_that_panics_is_started_again() {
     let mut ports = ports(Arc::new(MemFs::default()));
     ports.http = Arc::new(Fragile(Mutex::new(true)));
-    let settings = Settings {
-        static_pod_url: Some("http://h/".into()),
-        ..Settings::for_node("n")
-    };
+    let settings = Settings { static_pod_url: Some("http://h/".into()), ..Settings::for_node("n") };
     let mut reader = start_with(&settings, &ports);
     expect_pods(&mut reader, &["a-n=i"]).await;
 }

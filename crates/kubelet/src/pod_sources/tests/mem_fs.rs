@@ -45,9 +45,7 @@ impl MemFs {
         let mut state = self.state();
         state.versions += 1;
         let version = state.versions;
-        state
-            .files
-            .insert(path.into(), (content.as_ref().to_vec(), version));
+        state.files.insert(path.into(), (content.as_ref().to_vec(), version));
     }
 
     pub(super) fn delete(&self, path: &str) {
@@ -63,12 +61,7 @@ impl MemFs {
     }
 
     pub(super) fn files_below(&self, dir: &str) -> Vec<PathBuf> {
-        self.state()
-            .files
-            .keys()
-            .filter(|path| path.starts_with(dir))
-            .cloned()
-            .collect()
+        self.state().files.keys().filter(|path| path.starts_with(dir)).cloned().collect()
     }
 }
 
@@ -125,10 +118,11 @@ impl Fs for MemFs {
         }
         let paths = state.files.keys().chain(&state.dirs).chain(&state.odd);
         let below: BTreeSet<&PathBuf> = paths.filter(|path| path.parent() == Some(dir)).collect();
-        Ok(below
-            .into_iter()
-            .filter_map(|path| state.entry(path))
-            .collect())
+        Ok(below.into_iter().filter_map(|path| state.entry(path)).collect())
+    }
+
+    fn links(&self, _dir: &Path) -> io::Result<Vec<PathBuf>> {
+        Ok(Vec::new())
     }
 
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {

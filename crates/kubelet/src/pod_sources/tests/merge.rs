@@ -12,10 +12,7 @@ use super::super::merge::{Applied, Merger, SourceUpdate};
 use super::{manifest, pods_of};
 
 fn pod(text: &str) -> Pod {
-    prepare(text.as_bytes(), "n", &Origin::File("/m/a".into()))
-        .unwrap()
-        .pods
-        .remove(0)
+    prepare(text.as_bytes(), "n", &Origin::File("/m/a".into())).unwrap().pods.remove(0)
 }
 
 /// A pod whose uid does not depend on its content.
@@ -29,21 +26,12 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn apply(merger: &mut Merger, source: Source, pods: &[Pod], second: i64) -> Applied {
-    merger.apply(
-        SourceUpdate {
-            source,
-            pods: pods.to_vec(),
-        },
-        at(second),
-    )
+    merger.apply(SourceUpdate { source, pods: pods.to_vec() }, at(second))
 }
 
 fn annotation(set: &PodSet, key: &str) -> Vec<String> {
     let value = |pod: &Pod| pod.metadata.annotations.as_ref().unwrap()[key].clone();
-    set.pods
-        .values()
-        .map(|desired| value(desired.pod()))
-        .collect()
+    set.pods.values().map(|desired| value(desired.pod())).collect()
 }
 
 #[test]
@@ -69,10 +57,7 @@ fn pods_come_go_and_stay_the_same() {
 
     assert!(!apply(&mut merger, Source::File, &[b.clone(), a.clone()], 2).changed);
     for (uid, pod) in &merger.snapshot().pods {
-        assert!(
-            Arc::ptr_eq(pod.pod(), first.pods[uid].pod()),
-            "the same object"
-        );
+        assert!(Arc::ptr_eq(pod.pod(), first.pods[uid].pod()), "the same object");
     }
     assert!(apply(&mut merger, Source::File, &[b], 3).changed);
     assert_eq!(pods_of(&merger.snapshot()), ["b-n=i"]);
@@ -86,55 +71,30 @@ fn an_edit_is_another_pod_unless_the_uid_is_fixed() {
     apply(&mut merger, Source::File, &[pod(&manifest("a", "i"))], 1);
     let before = merger.snapshot();
     apply(&mut merger, Source::File, &[pod(&manifest("a", "j"))], 2);
-    assert_ne!(
-        before.pods.keys().next(),
-        merger.snapshot().pods.keys().next()
-    );
-    assert_eq!(
-        annotation(&merger.snapshot(), CONFIG_SEEN),
-        [at(2).to_string()]
-    );
+    assert_ne!(before.pods.keys().next(), merger.snapshot().pods.keys().next());
+    assert_eq!(annotation(&merger.snapshot(), CONFIG_SEEN), [at(2).to_string()]);
 
     apply(&mut merger, Source::File, &[fixed("a", "i", "u1")], 3);
     assert!(apply(&mut merger, Source::File, &[fixed("a", "j", "u1")], 4).changed);
     let set = merger.snapshot();
     assert_eq!(pods_of(&set), ["a-n=j"]);
-    assert_eq!(
-        annotation(&set, CONFIG_SEEN),
-        [at(3).to_string()],
-        "first seen stays"
-    );
+    assert_eq!(annotation(&set, CONFIG_SEEN), [at(3).to_string()], "first seen stays");
     assert_eq!(annotation(&set, CONFIG_SOURCE), ["file"]);
-    assert_eq!(
-        annotation(&set, "image"),
-        ["j"],
-        "annotations follow the manifest"
-    );
+    assert_eq!(annotation(&set, "image"), ["j"], "annotations follow the manifest");
 }
 
 #[test]
 fn the_first_of_a_name_or_uid_counts() {
     let mut merger = Merger::new([Source::File, Source::Http]);
-    let pods = [
-        fixed("a", "i1", "u1"),
-        fixed("a", "i2", "u2"),
-        fixed("b", "i3", "u1"),
-    ];
+    let pods = [fixed("a", "i1", "u1"), fixed("a", "i2", "u2"), fixed("b", "i3", "u1")];
     let applied = apply(&mut merger, Source::File, &pods, 1);
-    let left_out: Vec<String> = applied
-        .duplicates
-        .iter()
-        .map(|one| format!("{} {}", one.full_name, one.uid))
-        .collect();
+    let left_out: Vec<String> =
+        applied.duplicates.iter().map(|one| format!("{} {}", one.full_name, one.uid)).collect();
     assert_eq!(left_out, ["a-n_default u2", "b-n_default u1"]);
     assert_eq!(pods_of(&merger.snapshot()), ["a-n=i1"]);
     // Another source may want the name, and workers queue it; a uid is one pod's.
-    let applied = apply(
-        &mut merger,
-        Source::Http,
-        &[fixed("a", "i4", "u4"), fixed("c", "i5", "u1")],
-        1,
-    );
+    let applied =
+        apply(&mut merger, Source::Http, &[fixed("a", "i4", "u4"), fixed("c", "i5", "u1")], 1);
     assert_eq!(applied.duplicates.len(), 1);
     assert_eq!(pods_of(&merger.snapshot()), ["a-n=i1", "a-n=i4"]);
 }

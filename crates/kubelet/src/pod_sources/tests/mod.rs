@@ -32,10 +32,7 @@ fn pods_of(set: &PodSet) -> Vec<String> {
         .pods
         .values()
         .map(|pod| {
-            let image = pod.spec().containers[0]
-                .image
-                .as_deref()
-                .unwrap_or_default();
+            let image = pod.spec().containers[0].image.as_deref().unwrap_or_default();
             format!("{}={image}", pod.name())
         })
         .collect();
@@ -55,10 +52,7 @@ async fn expect_pods(reader: &mut PodSetReader, expected: &[&str]) {
         }
     };
     if tokio::time::timeout(PATIENCE, wait).await.is_err() {
-        panic!(
-            "expected {expected:?}, found {:?}",
-            pods_of(&reader.current())
-        );
+        panic!("expected {expected:?}, found {:?}", pods_of(&reader.current()));
     }
 }
 

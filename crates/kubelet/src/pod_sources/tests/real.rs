@@ -28,12 +28,7 @@ impl Node {
             root_dir: dir.path().join("root"),
             ..Settings::for_node("n")
         };
-        Self {
-            _dir: dir,
-            manifests,
-            settings,
-            ports: ports(Arc::new(RealFs)),
-        }
+        Self { _dir: dir, manifests, settings, ports: ports(Arc::new(RealFs)) }
     }
 
     fn start(&self) -> PodSetReader {
@@ -117,20 +112,13 @@ async fn a_single_file_replaced_by_rename() {
 async fn strange_entries_harm_nobody() {
     let node = Node::new();
     node.write("big.yaml", vec![b'x'; 10 * 1024 * 1024 + 1]);
-    node.write(
-        "full.yaml",
-        format!("{}# {}", manifest("full", "i"), "x".repeat(10_000_000)),
-    );
+    node.write("full.yaml", format!("{}# {}", manifest("full", "i"), "x".repeat(10_000_000)));
     node.write("binary", [0_u8, 159, 146, 150]);
     let fifo = node.path("fifo");
     rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     fs::create_dir(node.path("sub")).unwrap();
     fs::write(node.path("sub/c.yaml"), manifest("c", "i")).unwrap();
-    fs::write(
-        node.manifests.with_file_name("target.yaml"),
-        manifest("linked", "i"),
-    )
-    .unwrap();
+    fs::write(node.manifests.with_file_name("target.yaml"), manifest("linked", "i")).unwrap();
     std::os::unix::fs::symlink("../target.yaml", node.path("link.yaml")).unwrap();
     std::os::unix::fs::symlink("loop.yaml", node.path("loop.yaml")).unwrap();
     std::os::unix::fs::symlink("nowhere", node.path("dangling.yaml")).unwrap();
@@ -143,16 +131,11 @@ async fn strange_entries_harm_nobody() {
 async fn three_thousand_files() {
     let node = Node::new();
     for number in 0..3_000 {
-        node.write(
-            &format!("{number:04}.yaml"),
-            manifest(&format!("p{number}"), "i"),
-        );
+        node.write(&format!("{number:04}.yaml"), manifest(&format!("p{number}"), "i"));
     }
     let mut reader = node.start();
     while reader.current().pods.len() < 3_000 {
-        tokio::time::timeout(super::PATIENCE, reader.changed())
-            .await
-            .expect("all files are read");
+        tokio::time::timeout(super::PATIENCE, reader.changed()).await.expect("all files are read");
     }
     assert!(reader.current().sources_ready, "the first set is complete");
     node.write("0007.yaml", manifest("p7", "changed"));
@@ -161,9 +144,7 @@ async fn three_thousand_files() {
             reader.changed().await;
         }
     };
-    tokio::time::timeout(super::PATIENCE, changed)
-        .await
-        .expect("the change is seen");
+    tokio::time::timeout(super::PATIENCE, changed).await.expect("the change is seen");
     assert_eq!(reader.current().pods.len(), 3_000);
 }
 
@@ -188,28 +169,18 @@ async fn a_restart_with_a_broken_manifest_runs_the_last_good_copy() {
     // The copy is written after the pods are announced.
     let copies = node.settings.root_dir.join("klet/last-good");
     let copied = async {
-        while fs::read_dir(&copies)
-            .map(Iterator::count)
-            .unwrap_or_default()
-            == 0
-        {
+        while fs::read_dir(&copies).map(Iterator::count).unwrap_or_default() == 0 {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(super::PATIENCE, copied)
-        .await
-        .expect("a copy is kept");
+    tokio::time::timeout(super::PATIENCE, copied).await.expect("a copy is kept");
     node.ports.tasks.abort_all();
 
     node.write("a.yaml", "half a mani");
     node.ports = ports(Arc::new(RealFs));
     let mut reader = node.start();
     expect_pods(&mut reader, &["a-n=good"]).await;
-    assert_eq!(
-        reader.current().pods.keys().next().cloned(),
-        before,
-        "the same pod, not restarted"
-    );
+    assert_eq!(reader.current().pods.keys().next().cloned(), before, "the same pod, not restarted");
 }
 
 #[tokio::test]

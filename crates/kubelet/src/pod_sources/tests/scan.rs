@@ -12,13 +12,7 @@ use crate::ports::SystemClock;
 
 fn scanner(fs: &MemFs, path: &str) -> Scanner {
     let clock = Arc::new(SystemClock::new());
-    Scanner::new(
-        path.into(),
-        "n".to_owned(),
-        Path::new("/root"),
-        Arc::new(fs.clone()),
-        clock,
-    )
+    Scanner::new(path.into(), "n".to_owned(), Path::new("/root"), Arc::new(fs.clone()), clock)
 }
 
 /// Scans and writes down: pods if announced, then what was said.
@@ -28,16 +22,10 @@ async fn look(scanner: &mut Scanner) -> String {
     let mut lines = Vec::new();
     if let Some(pods) = pods {
         let name = |pod: &k8s_openapi::api::core::v1::Pod| {
-            let image = pod.spec.as_ref().unwrap().containers[0]
-                .image
-                .clone()
-                .unwrap();
+            let image = pod.spec.as_ref().unwrap().containers[0].image.clone().unwrap();
             format!("{}={image}", pod.metadata.name.as_deref().unwrap())
         };
-        lines.push(format!(
-            "pods {:?}",
-            pods.iter().map(name).collect::<Vec<_>>()
-        ));
+        lines.push(format!("pods {:?}", pods.iter().map(name).collect::<Vec<_>>()));
     }
     lines.extend(notices.iter().map(text));
     lines.join("\n")
@@ -45,12 +33,7 @@ async fn look(scanner: &mut Scanner) -> String {
 
 fn text(notice: &Notice) -> String {
     match notice {
-        Notice::Broken {
-            origin,
-            problems,
-            kept,
-            from_copy,
-        } => {
+        Notice::Broken { origin, problems, kept, from_copy } => {
             let kept = match (kept, from_copy) {
                 (true, true) => "copy runs",
                 (true, false) => "last good stays",
@@ -61,23 +44,11 @@ fn text(notice: &Notice) -> String {
         Notice::Recovered { origin } => format!("{origin}: good again"),
         Notice::Warnings { origin, warnings } => format!("{origin}: warning: {}", warnings[0]),
         Notice::Skipped { path, why } => format!("{}: {why}", path.display()),
-        Notice::Duplicate {
-            path,
-            full_name,
-            by,
-        } => {
-            format!(
-                "{}: {full_name} is defined by {}",
-                path.display(),
-                by.display()
-            )
+        Notice::Duplicate { path, full_name, by } => {
+            format!("{}: {full_name} is defined by {}", path.display(), by.display())
         }
         Notice::Missing { path } => format!("{}: missing", path.display()),
-        Notice::Unreadable {
-            path,
-            why,
-            pods_kept,
-        } => {
+        Notice::Unreadable { path, why, pods_kept } => {
             format!("{}: {why}; {pods_kept} pods kept", path.display())
         }
         Notice::Back { path } => format!("{}: back", path.display()),
@@ -110,17 +81,10 @@ async fn good_bad_fixed_removed() {
     assert_eq!(look(&mut scanner).await, "");
 
     fs.put("/m/a.yaml", manifest("a", "two"));
-    assert_eq!(
-        look(&mut scanner).await,
-        "pods [\"a-n=two\"]\n/m/a.yaml: good again"
-    );
+    assert_eq!(look(&mut scanner).await, "pods [\"a-n=two\"]\n/m/a.yaml: good again");
     fs.delete("/m/a.yaml");
     assert_eq!(look(&mut scanner).await, "pods []");
-    assert_eq!(
-        fs.files_below("/root"),
-        Vec::<&Path>::new(),
-        "no copy is left behind"
-    );
+    assert_eq!(fs.files_below("/root"), Vec::<&Path>::new(), "no copy is left behind");
 }
 
 #[tokio::test]
@@ -166,19 +130,14 @@ async fn a_manifest_that_cannot_be_read_keeps_its_pod() {
     let mut scanner = scanner(&fs, "/m");
     look(&mut scanner).await;
     fs.put("/m/a", manifest("a", "j"));
-    fs.state()
-        .broken
-        .insert("/m/a".into(), ErrorKind::PermissionDenied);
+    fs.state().broken.insert("/m/a".into(), ErrorKind::PermissionDenied);
     assert_eq!(
         look(&mut scanner).await,
         "/m/a: cannot be read: permission denied; last good stays"
     );
     assert_eq!(look(&mut scanner).await, "");
     fs.state().broken.clear();
-    assert_eq!(
-        look(&mut scanner).await,
-        "pods [\"a-n=j\"]\n/m/a: good again"
-    );
+    assert_eq!(look(&mut scanner).await, "pods [\"a-n=j\"]\n/m/a: good again");
 }
 
 #[tokio::test]
@@ -205,13 +164,8 @@ async fn a_missing_path_has_no_pods_and_an_unreadable_one_keeps_them() {
     fs.state().dirs_insert("/m");
     fs.put("/m/a", manifest("a", "i"));
     assert_eq!(look(&mut scanner).await, "pods [\"a-n=i\"]\n/m: back");
-    fs.state()
-        .broken
-        .insert("/m".into(), ErrorKind::PermissionDenied);
-    assert_eq!(
-        look(&mut scanner).await,
-        "/m: permission denied; 1 pods kept"
-    );
+    fs.state().broken.insert("/m".into(), ErrorKind::PermissionDenied);
+    assert_eq!(look(&mut scanner).await, "/m: permission denied; 1 pods kept");
     assert_eq!(look(&mut scanner).await, "");
     fs.state().broken.clear();
     assert_eq!(look(&mut scanner).await, "/m: back");
@@ -240,27 +194,13 @@ async fn a_restart_falls_back_on_the_last_good_copy() {
     fs.delete("/m/b");
     let mut restarted = scanner(&fs, "/m");
     let found = look(&mut restarted).await;
-    assert!(
-        found.starts_with("pods [\"a-n=good\"]\n/m/a: line "),
-        "{found}"
-    );
+    assert!(found.starts_with("pods [\"a-n=good\"]\n/m/a: line "), "{found}");
     assert!(found.ends_with("; copy runs"), "{found}");
-    assert_eq!(
-        fs.files_below("/root").len(),
-        1,
-        "the copy of the removed one is gone"
-    );
+    assert_eq!(fs.files_below("/root").len(), 1, "the copy of the removed one is gone");
     // And again, for the copy is still needed.
-    assert!(
-        look(&mut scanner(&fs, "/m"))
-            .await
-            .starts_with("pods [\"a-n=good\"]\n")
-    );
+    assert!(look(&mut scanner(&fs, "/m")).await.starts_with("pods [\"a-n=good\"]\n"));
     fs.put("/m/a", manifest("a", "fixed"));
-    assert_eq!(
-        look(&mut restarted).await,
-        "pods [\"a-n=fixed\"]\n/m/a: good again"
-    );
+    assert_eq!(look(&mut restarted).await, "pods [\"a-n=fixed\"]\n/m/a: good again");
 }
 
 #[tokio::test]
@@ -268,9 +208,7 @@ async fn a_restart_with_an_unreadable_directory_falls_back_too() {
     let fs = MemFs::with_dir("/m");
     fs.put("/m/a", manifest("a", "good"));
     look(&mut scanner(&fs, "/m")).await;
-    fs.state()
-        .broken
-        .insert("/m".into(), ErrorKind::PermissionDenied);
+    fs.state().broken.insert("/m".into(), ErrorKind::PermissionDenied);
     let mut restarted = scanner(&fs, "/m");
     assert_eq!(
         look(&mut restarted).await,
@@ -289,10 +227,7 @@ async fn copies_are_written_once_and_failures_said() {
     fs.state().broken.insert(copy, ErrorKind::StorageFull);
     // The copy cannot be compared, so it is written, and that fails.
     let mut restarted = scanner(&fs, "/m");
-    assert_eq!(
-        look(&mut restarted).await,
-        "pods [\"a-n=i\"]\ncopy: no storage space"
-    );
+    assert_eq!(look(&mut restarted).await, "pods [\"a-n=i\"]\ncopy: no storage space");
     assert_eq!(look(&mut restarted).await, "");
 }
 

@@ -12,10 +12,7 @@ use super::{expect_pods, manifest, ports};
 use crate::settings::Settings;
 
 fn settings() -> Settings {
-    Settings {
-        static_pod_path: Some("/m/".into()),
-        ..Settings::for_node("n")
-    }
+    Settings { static_pod_path: Some("/m/".into()), ..Settings::for_node("n") }
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,11 +38,7 @@ async fn an_announced_change_is_seen_within_milliseconds() {
     fs.put("/m/a", manifest("a", "i"));
     fs.announce();
     expect_pods(&mut reader, &["a-n=i"]).await;
-    assert!(
-        started.elapsed() <= Duration::from_millis(25),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() <= Duration::from_millis(25), "{:?}", started.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,10 +82,7 @@ async fn a_lost_watch_is_renewed_and_meanwhile_nothing_is_missed() {
     fs.delete("/m/a");
     fs.announce();
     expect_pods(&mut reader, &[]).await;
-    assert!(
-        started.elapsed() < Duration::from_millis(30),
-        "the new watch announces"
-    );
+    assert!(started.elapsed() < Duration::from_millis(30), "the new watch announces");
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,9 +27,7 @@ pub(super) fn resolve(base: &Uri, location: &str) -> Result<Uri, String> {
     let authority = base.authority().map_or("", |authority| authority.as_str());
     let has_scheme = location.split_once(':').is_some_and(|(scheme, _)| {
         !scheme.is_empty()
-            && scheme
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+            && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
     });
     let text = if has_scheme {
         location.to_owned()
@@ -40,10 +38,7 @@ pub(super) fn resolve(base: &Uri, location: &str) -> Result<Uri, String> {
     } else if location.starts_with('?') {
         format!("{scheme}://{authority}{}{location}", base.path())
     } else {
-        let directory = base
-            .path()
-            .rsplit_once('/')
-            .map_or("", |(directory, _)| directory);
+        let directory = base.path().rsplit_once('/').map_or("", |(directory, _)| directory);
         format!("{scheme}://{authority}{directory}/{location}")
     };
     parse(&text).map_err(|why| format!("redirected to {:?}: {why}", redact(&text)))
@@ -51,13 +46,8 @@ pub(super) fn resolve(base: &Uri, location: &str) -> Result<Uri, String> {
 
 /// Takes credentials out of the headers before they reach another host.
 pub(super) fn drop_secrets(headers: &mut HeaderMap, from: &Uri, to: &Uri) {
-    let (from, to) = (
-        from.host().unwrap_or_default(),
-        to.host().unwrap_or_default(),
-    );
-    let below = to
-        .strip_suffix(from)
-        .is_some_and(|rest| rest.ends_with('.'));
+    let (from, to) = (from.host().unwrap_or_default(), to.host().unwrap_or_default());
+    let below = to.strip_suffix(from).is_some_and(|rest| rest.ends_with('.'));
     if from.eq_ignore_ascii_case(to) || below {
         return;
     }
@@ -86,18 +76,9 @@ mod tests {
             ("?z", "http://h:1/a/b?z"),
             ("c#part", "http://h:1/a/c"),
         ] {
-            assert_eq!(
-                resolve(&base, location).unwrap().to_string(),
-                expected,
-                "{location}"
-            );
+            assert_eq!(resolve(&base, location).unwrap().to_string(), expected, "{location}");
         }
-        for location in [
-            "ftp://o/p",
-            "file:///etc/passwd",
-            "http://u:p@o/",
-            "http://",
-        ] {
+        for location in ["ftp://o/p", "file:///etc/passwd", "http://u:p@o/", "http://"] {
             assert!(resolve(&base, location).is_err(), "{location}");
         }
     }
@@ -107,11 +88,7 @@ mod tests {
         let secret = |to: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, "s".parse().unwrap());
-            drop_secrets(
-                &mut headers,
-                &parse("http://h.io/").unwrap(),
-                &parse(to).unwrap(),
-            );
+            drop_secrets(&mut headers, &parse("http://h.io/").unwrap(), &parse(to).unwrap());
             headers.contains_key(AUTHORIZATION)
         };
         assert!(secret("https://H.io/x") && secret("http://a.h.io/"));

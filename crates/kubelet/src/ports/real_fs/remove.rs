@@ -39,11 +39,7 @@ pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         result => result?,
     };
-    let mut removal = Removal {
-        mount: mount_of(&root)?,
-        root,
-        moved: 0,
-    };
+    let mut removal = Removal { mount: mount_of(&root)?, root, moved: 0 };
     removal.empty_root()?;
     gone_is_fine(rustix::fs::unlinkat(&parent, &name, AtFlags::REMOVEDIR))
 }
@@ -65,9 +61,7 @@ impl Removal {
                 return Ok(());
             }
         }
-        Err(io::Error::other(
-            "the directory keeps filling up while it is removed",
-        ))
+        Err(io::Error::other("the directory keeps filling up while it is removed"))
     }
 
     /// Removes what is in `dir`, except directories it moved up to the root.

@@ -16,14 +16,7 @@ fn dir() -> tempfile::TempDir {
 }
 
 fn fifo(path: &Path) {
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        path,
-        FileType::Fifo,
-        Mode::RUSR | Mode::WUSR,
-        0,
-    )
-    .unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
 }
 
 #[test]
@@ -36,10 +29,7 @@ fn reads_regular_files_up_to_a_limit() {
     assert_eq!(error.kind(), ErrorKind::FileTooLarge);
     // A file whose size the kernel reports as 0.
     assert_eq!(
-        RealFs
-            .read(Path::new("/proc/self/status"), 3)
-            .unwrap_err()
-            .kind(),
+        RealFs.read(Path::new("/proc/self/status"), 3).unwrap_err().kind(),
         ErrorKind::FileTooLarge
     );
 }
@@ -49,10 +39,7 @@ fn reading_a_fifo_or_device_fails_at_once() {
     let dir = dir();
     let path = dir.path().join("fifo");
     fifo(&path);
-    assert_eq!(
-        RealFs.read(&path, 10).unwrap_err().kind(),
-        ErrorKind::InvalidInput
-    );
+    assert_eq!(RealFs.read(&path, 10).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(
         RealFs.read(Path::new("/dev/zero"), 10).unwrap_err().kind(),
         ErrorKind::InvalidInput
@@ -73,20 +60,11 @@ fn lists_by_name_and_follows_links() {
         .unwrap()
         .into_iter()
         .map(|entry| {
-            (
-                entry.name.into_string().unwrap(),
-                entry.is_file,
-                entry.is_dir,
-                entry.stamp.size,
-            )
+            (entry.name.into_string().unwrap(), entry.is_file, entry.is_dir, entry.stamp.size)
         })
         .collect();
-    let expected = [
-        ("a", false, true),
-        ("b", true, false),
-        ("c", true, false),
-        ("e", false, false),
-    ];
+    let expected =
+        [("a", false, true), ("b", true, false), ("c", true, false), ("e", false, false)];
     assert_eq!(found.len(), expected.len(), "{found:?}");
     for (found, expected) in found.iter().zip(expected) {
         assert_eq!((found.0.as_str(), found.1, found.2), expected);
@@ -106,10 +84,7 @@ fn writes_replace_whole_files() {
     RealFs.write(&path, b"two").unwrap();
     assert_ne!(before, RealFs.stat(&path).unwrap().stamp);
     assert_eq!(std::fs::read(&path).unwrap(), b"two");
-    assert_eq!(
-        std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-        0o600
-    );
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read(dir.path().join("victim")).unwrap(), b"keep");
     assert_eq!(RealFs.list(dir.path()).unwrap().len(), 2);
     assert!(RealFs.write(&dir.path().join("no/such/dir"), b"x").is_err());
@@ -141,10 +116,7 @@ fn removes_trees_without_following_links() {
     assert!(!tree.exists() && outside.join("keep").exists());
     RealFs.remove_dir_all(&tree).unwrap();
     std::os::unix::fs::symlink(&outside, &tree).unwrap();
-    assert!(
-        RealFs.remove_dir_all(&tree).is_err(),
-        "the path itself is a link"
-    );
+    assert!(RealFs.remove_dir_all(&tree).is_err(), "the path itself is a link");
     assert!(outside.join("keep").exists());
 }
 
@@ -189,9 +161,7 @@ fn removal_stops_at_a_mount() {
 
 /// Waits for a notice.
 async fn noticed(stream: &mut ChangeStream) -> Option<()> {
-    tokio::time::timeout(PATIENCE, stream.next())
-        .await
-        .expect("a change is noticed")
+    tokio::time::timeout(PATIENCE, stream.next()).await.expect("a change is noticed")
 }
 
 type Change<'t> = Box<dyn Fn() + 't>;
@@ -206,14 +176,8 @@ async fn a_watched_directory_notices_every_kind_of_change() {
             "made unreadable",
             Box::new(|| std::fs::set_permissions(&path, PermissionsExt::from_mode(0o000)).unwrap()),
         ),
-        (
-            "renamed",
-            Box::new(|| std::fs::rename(&path, dir.path().join("b")).unwrap()),
-        ),
-        (
-            "removed",
-            Box::new(|| std::fs::remove_file(dir.path().join("b")).unwrap()),
-        ),
+        ("renamed", Box::new(|| std::fs::rename(&path, dir.path().join("b")).unwrap())),
+        ("removed", Box::new(|| std::fs::remove_file(dir.path().join("b")).unwrap())),
     ];
     for (what, change) in changes {
         let mut stream = RealFs.watch(dir.path()).unwrap();

@@ -1,0 +1,60 @@
+//! Files of pods that nobody knows any more.
+//!
+//! A pod's worker removes its files; this clears what a crash in between left
+//! behind. Only names that this agent could have given are touched. Upstream:
+//! evictPodLogsDirectories in pkg/kubelet/kuberuntime.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use kubelet_model::PodUid;
+
+use crate::ports::Fs;
+use crate::settings::Settings;
+
+/// Removes log directories of unknown pods, then links that lead nowhere.
+pub(super) fn sweep(fs: &dyn Fs, settings: &Settings, known: &BTreeSet<PodUid>) -> io::Result<()> {
+    for entry in absent_is_empty(fs.list(&settings.pod_logs_dir))? {
+        let uid = entry.name.to_str().and_then(uid_of_log_dir);
+        if let Some(uid) = uid.filter(|uid| entry.is_dir && !known.contains(uid)) {
+            tracing::info!(pod = %uid, "removing logs of a pod that is no more");
+            fs.remove_dir_all(&settings.pod_logs_dir.join(&entry.name))?;
+        }
+    }
+    for link in absent_is_empty(fs.links(&settings.container_log_links_dir))? {
+        let ours = fs.read_link(&link).is_ok_and(|to| to.starts_with(&settings.pod_logs_dir));
+        let dangling = fs.stat(&link).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        if ours && dangling {
+            fs.remove_file(&link)?;
+        }
+    }
+    Ok(())
+}
+
+/// The uid in `<namespace>_<name>_<uid>`.
+fn uid_of_log_dir(name: &str) -> Option<PodUid> {
+    let mut parts = name.split('_');
+    let (namespace, pod, uid) = (parts.next()?, parts.next()?, parts.next()?);
+    let whole = parts.next().is_none() && ![namespace, pod, uid].contains(&"");
+    whole.then(|| PodUid::new(uid))
+}
+
+fn absent_is_empty<T: Default>(listing: io::Result<T>) -> io::Result<T> {
+    match listing {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_names_tell_a_uid() {
+        let uids: Vec<_> = ["ns_pod_u1", "ns_pod", "ns__u1", "_p_u", "a_b_c_d", "ns_pod_"]
+            .map(|name| uid_of_log_dir(name).map(|uid| uid.to_string()))
+            .into();
+        assert_eq!(uids, [Some("u1".to_owned()), None, None, None, None, None]);
+    }
+}
