@@ -213,6 +213,17 @@ impl Fs for SimFs {
         })
     }
 
+    fn links(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        self.with(|state| {
+            state.read_fault(dir)?;
+            let (real, _) = state.files.resolve(dir)?;
+            let is_link = |path: &PathBuf| {
+                matches!(state.files.nodes.get(path), Some(Node { kind: Kind::Link(_), .. }))
+            };
+            Ok(state.files.names_in(real).into_iter().filter(is_link).collect())
+        })
+    }
+
     fn read(&self, path: &Path, limit: usize) -> Result<Vec<u8>> {
         self.with(|state| {
             state.read_fault(path)?;
