@@ -61,7 +61,8 @@ impl State {
         let template = self.oracle.publish(place, template, now);
         let text = template.to_text().into_bytes();
         self.write_file(&publishing.path(file), text);
-        self.note(&template.name, format!("{file} = revision {}", template.revision));
+        let pod = template.pod_name(crate::sim::NODE);
+        self.note(&pod, format!("{file} = revision {}", template.revision));
         template
     }
 

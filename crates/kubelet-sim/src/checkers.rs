@@ -87,7 +87,7 @@ fn check(state: &State, reported: &[ReportedPod], layout: Layout<'_>) -> Result<
     for (name, candidates) in &wanted {
         let pod = format!("{name}-{}", layout.node);
         let actual = no_lost_pod(state, &pod, candidates)?;
-        let done = is_done(&actual);
+        let done = is_done(&actual) || ended_before_an_edit(&actual, reported);
         if !done {
             runs_as_asked(state, &pod, &actual, layout.backoff_max)?;
         }
@@ -196,6 +196,14 @@ fn is_done(actual: &Actual<'_>) -> bool {
     template.containers.iter().all(|(name, _)| ended(name))
 }
 
+/// A pod that ended stays ended, even if an edit in place would let it run again.
+fn ended_before_an_edit(actual: &Actual<'_>, reported: &[ReportedPod]) -> bool {
+    let report = reported.iter().find(|r| r.uid == actual.uid);
+    let ended = report.is_some_and(|r| r.phase == "Succeeded" || r.phase == "Failed");
+    let alive = actual.newest.values().any(|c| c.is_running());
+    actual.template.fixed_uid.is_some() && ended && !alive
+}
+
 /// An unfinished pod has one ready sandbox, and its containers run or wait out a back-off.
 fn runs_as_asked(
     state: &State,
@@ -295,6 +303,8 @@ fn status_matches_runtime(
         // A pod that never restarts and lost its sandbox before all of its
         // containers ran cannot go on; upstream leaves it pending.
         (true, _) if !all_ran && report.phase == "Pending" => return Ok(()),
+        // Which of the two depends on the text that was in force when it ended.
+        (true, _) if ended_before_an_edit(actual, reported) => return Ok(()),
         (true, true) => "Succeeded",
         (true, false) => "Failed",
     };

@@ -36,6 +36,7 @@ pub(crate) struct History {
 
 struct Run {
     container: String,
+    sandbox: String,
     at: Duration,
     exit_code: Option<i32>,
     /// Which life of the agent it happened in: back-off does not outlive one.
@@ -211,12 +212,21 @@ impl State {
     fn remember_run(&mut self, key: (String, String), id: &str) -> Option<String> {
         let (now, life) = (self.now(), self.history.life);
         let name = key.1.clone();
+        let sandbox = self.objects.containers[id].sandbox.clone();
         let runs = self.history.runs.entry(key).or_default();
-        let container = id.to_owned();
-        runs.push_back(Run { container, at: now, exit_code: None, life, heard_of: false });
+        runs.push_back(Run {
+            container: id.to_owned(),
+            sandbox: sandbox.clone(),
+            at: now,
+            exit_code: None,
+            life,
+            heard_of: false,
+        });
         if runs.len() > STARTS_PER_MINUTE_MAX {
             let oldest = runs.pop_front()?;
-            if oldest.at + MINUTE > now && oldest.life == life {
+            // A sandbox that dies takes its containers along without their fault.
+            let same_cause = oldest.life == life && oldest.sandbox == sandbox;
+            if oldest.at + MINUTE > now && same_cause {
                 return Some(format!(
                     "{name} started {STARTS_PER_MINUTE_MAX} times within a minute"
                 ));

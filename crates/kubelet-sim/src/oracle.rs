@@ -118,13 +118,16 @@ impl Oracle {
         }
     }
 
-    /// A read at a place failed: while it does, another text of the same name
-    /// may rightly take over and give way again.
-    pub fn shake_rivals(&mut self, place: &Place, now: Duration) {
-        let Some(name) = self.at(place).map(|template| template.name.clone()) else {
-            return;
-        };
-        if self.wanted().get(&name).is_some_and(|rivals| rivals.len() > 1) {
+    /// A read failed: while it does, another text of the same name may rightly
+    /// take over and give way again.
+    pub fn shake_rivals(&mut self, now: Duration) {
+        let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+        for entry in self.revisions.values().filter(|entry| entry.wanted != Wanted::No) {
+            *names.entry(&entry.template.name).or_default() += 1;
+        }
+        let rivals = names.into_iter().filter(|(_, count)| *count > 1);
+        let rivals: Vec<String> = rivals.map(|(name, _)| name.to_owned()).collect();
+        for name in rivals {
             self.shake_name(&name, now);
         }
     }

@@ -28,7 +28,8 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Lines of trace shown with a failure.
 const TAIL: usize = 60;
 
-const NODE: &str = "node";
+/// Name of every simulated node.
+pub(crate) const NODE: &str = "node";
 const URL: &str = "http://manifests.test/pods";
 
 /// One seed's simulation.

@@ -13,7 +13,6 @@ use kubelet::ports::{ChangeStream, DirEntry, FileStamp, Fs};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::oracle::Place;
 use crate::world::{Life, State, World};
 
 /// Links followed before a path counts as a loop.
@@ -156,10 +155,7 @@ impl State {
             return Ok(());
         }
         let now = self.now();
-        if let Some(name) = path.file_name() {
-            let place = Place::File(name.to_string_lossy().into_owned());
-            self.oracle.shake_rivals(&place, now);
-        }
+        self.oracle.shake_rivals(now);
         self.note("", format!("{} cannot be read", path.display()));
         Err(Error::other("simulated: input/output error"))
     }
