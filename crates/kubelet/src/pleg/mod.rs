@@ -10,8 +10,10 @@
 
 mod diff;
 mod evented;
+mod health;
 mod inspect;
 mod observations;
+mod on_event;
 mod parse;
 mod relist;
 mod runtime_state;

@@ -1,0 +1,66 @@
+//! Asks the runtime whether it and its network are ready.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cri::v1;
+use tokio::time::Instant;
+
+use super::RuntimeState;
+use super::relist::{Health, Relister};
+
+/// How often a runtime that is ready is asked whether it and its network still are.
+const STATUS_PERIOD: Duration = Duration::from_secs(10);
+/// How often one that is not ready is asked.
+const STATUS_PERIOD_DOWN: Duration = Duration::from_secs(1);
+
+impl Relister {
+    pub(super) fn ask_health(&mut self) {
+        let runtime = Arc::clone(&self.ports.runtime);
+        // The name may change while the runtime is away, not while it answers.
+        let ask_name = self.health_problem.is_some();
+        self.health = Some(Box::pin(async move {
+            let name = if ask_name { Some(runtime.version().await?.runtime_name) } else { None };
+            Ok((name, runtime.status().await?))
+        }));
+    }
+
+    pub(super) fn on_health(&mut self, health: Health) {
+        match health {
+            Ok((name, status)) => {
+                self.health_problem = condition(&status, "RuntimeReady");
+                self.publish_state(|state| {
+                    state.name = name.unwrap_or_else(|| std::mem::take(&mut state.name));
+                    state.network_problem = condition(&status, "NetworkReady");
+                });
+            }
+            Err(error) => {
+                self.health_problem = Some(error.to_string());
+                self.publish_state(|_| {});
+            }
+        }
+        let ready = self.health_problem.is_none();
+        let period = if ready { STATUS_PERIOD } else { STATUS_PERIOD_DOWN };
+        self.next_health = Instant::now() + period;
+    }
+
+    pub(super) fn publish_state(&self, edit: impl FnOnce(&mut RuntimeState)) {
+        let problem = self.listing_problem.clone().or_else(|| self.health_problem.clone());
+        self.state.update(|state| {
+            edit(state);
+            state.problem = problem;
+        });
+    }
+}
+
+/// Why a condition of the runtime does not hold.
+fn condition(status: &v1::StatusResponse, name: &str) -> Option<String> {
+    let conditions = status.status.as_ref().map_or(&[][..], |s| &s.conditions);
+    match conditions.iter().find(|c| c.r#type == name) {
+        Some(condition) if condition.status => None,
+        Some(condition) => {
+            Some(format!("{name} is false: {} {}", condition.reason, condition.message))
+        }
+        None => Some(format!("the runtime reports no {name} condition")),
+    }
+}

@@ -1,0 +1,108 @@
+//! What the PLEG makes of events. They carry no truth: each is only a reason to look.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cri::{RuntimeEvent, RuntimeEventKind, v1};
+use kubelet_model::{ContainerId, PodUid};
+use tokio::time::Instant;
+
+use super::evented::Signal;
+use super::parse;
+use super::relist::{RELIST_ENGINE, Relister};
+
+/// How long our own call may take to tell us a container's id before the
+/// container counts as somebody's surprise.
+const STRANGER_DELAY: Duration = Duration::from_secs(10);
+/// Ids waiting to be identified, or exits to show; beyond this a full listing is cheaper.
+const STRANGERS_MAX: usize = 4096;
+
+impl Relister {
+    pub(super) fn on_signal(&mut self, signal: Signal) {
+        match signal {
+            Signal::Event(event) => self.on_event(event),
+            Signal::Connected => {
+                tracing::info!("following the runtime's events");
+                self.next_listing = Instant::now();
+            }
+            Signal::Lost(error) => {
+                let why = error.map_or("the runtime closed it".to_owned(), |e| e.to_string());
+                tracing::debug!(why, "event stream lost; listing until it is back");
+                self.next_listing = self.next_listing.min(Instant::now() + RELIST_ENGINE);
+            }
+            Signal::Unsupported => {
+                tracing::info!("the runtime streams no events; listing every second");
+                self.next_listing = self.next_listing.min(Instant::now() + RELIST_ENGINE);
+            }
+        }
+    }
+
+    fn on_event(&mut self, event: RuntimeEvent) {
+        self.metrics.events.inc();
+        let id = ContainerId::new(event.container_id);
+        let ended = matches!(event.kind, RuntimeEventKind::Stopped | RuntimeEventKind::Deleted);
+        if event.kind == RuntimeEventKind::Stopped && self.exits.len() < STRANGERS_MAX {
+            self.exits.insert(id.clone(), 0);
+        }
+        let Some(uid) = self.all.owner(&id) else {
+            return self.on_stranger(id, event.pod_uid, event.kind);
+        };
+        if ended {
+            if self.all.touch(&uid) {
+                self.inspect(uid, Duration::ZERO);
+            }
+        }
+    }
+
+    /// An id nobody knows: mostly one of our own calls that has not returned yet.
+    fn on_stranger(&mut self, id: ContainerId, pod_uid: Option<String>, kind: RuntimeEventKind) {
+        if let Some(uid) = pod_uid.filter(|uid| !uid.is_empty()).map(PodUid::new) {
+            if self.all.touch(&uid) {
+                self.inspect(uid, Duration::ZERO);
+            }
+        } else if kind == RuntimeEventKind::Deleted {
+            self.strangers.remove(&id);
+            self.exits.remove(&id);
+        } else if self.strangers.len() < STRANGERS_MAX {
+            self.strangers.entry(id).or_insert(Instant::now() + STRANGER_DELAY);
+        } else {
+            self.strangers.clear();
+            self.exits.clear();
+            self.next_listing = Instant::now();
+        }
+    }
+
+    /// Asks whose they are, unless they became known meanwhile.
+    pub(super) fn identify_strangers(&mut self) {
+        let now = Instant::now();
+        let due: Vec<_> =
+            self.strangers.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
+        for id in due {
+            self.strangers.remove(&id);
+            if self.all.owner(&id).is_none() {
+                self.exits.remove(&id);
+                let runtime = Arc::clone(&self.ports.runtime);
+                self.identifications.push(Box::pin(identify(runtime, id)));
+            }
+        }
+    }
+
+    pub(super) fn identified(&mut self, owner: Option<PodUid>) {
+        if let Some(uid) = owner.filter(|uid| self.all.touch(uid)) {
+            self.inspect(uid, Duration::ZERO);
+        }
+    }
+}
+
+/// The pod that an id belongs to, by asking the runtime for that id alone. The
+/// next full listing is a net for questions that fail.
+async fn identify(runtime: Arc<dyn cri::Runtime>, id: ContainerId) -> Option<PodUid> {
+    let filter = v1::ContainerFilter { id: id.to_string(), ..Default::default() };
+    let containers = runtime.list_containers(Some(filter)).await.ok()?;
+    if let Some(uid) = containers.iter().find_map(|c| parse::owner(&c.labels)) {
+        return Some(uid);
+    }
+    let filter = v1::PodSandboxFilter { id: id.to_string(), ..Default::default() };
+    let sandboxes = runtime.list_pod_sandbox(Some(filter)).await.ok()?;
+    sandboxes.iter().find_map(|s| parse::owner(&s.labels))
+}
