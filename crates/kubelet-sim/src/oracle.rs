@@ -3,7 +3,7 @@
 //! Owns the record of every manifest text. Judges whether starting or stopping
 //! a container can be explained by the manifests. Knows nothing of the agent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::manifest::PodTemplate;
@@ -47,6 +47,8 @@ struct Revision {
 #[derive(Default)]
 pub struct Oracle {
     revisions: BTreeMap<u64, Revision>,
+    /// The revision that the agent read last at each place.
+    read: BTreeMap<Place, u64>,
     next: u64,
 }
 
@@ -86,26 +88,24 @@ impl Oracle {
         template
     }
 
-    /// The text at a place became unreadable for good. If a text was deleted
-    /// there just before, the agent may not have noticed and still hold it.
+    /// The agent read a place.
+    pub fn note_read(&mut self, place: Place) {
+        if let Some((revision, Wanted::Yes)) = self.current(&place) {
+            self.read.insert(place, revision);
+        }
+    }
+
+    /// The text at a place became unreadable for good. The agent then runs what
+    /// it read last, which need not be what was there last.
     pub fn spoil(&mut self, place: &Place, now: Duration) {
-        let revision = match self.current(place) {
-            Some((revision, _)) => revision,
-            None => {
-                let mut gone = self
-                    .revisions
-                    .iter()
-                    .filter(|(_, entry)| entry.place == *place && entry.gone_at + START_LAG >= now);
-                let Some((revision, _)) = gone.next_back() else {
-                    return;
-                };
-                *revision
+        let current = self.current(place).map(|(revision, _)| revision);
+        let last_read = self.read.get(place).copied();
+        for revision in current.into_iter().chain(last_read) {
+            if let Some(entry) = self.revisions.get_mut(&revision) {
+                entry.wanted = Wanted::Spoilt;
+                let name = entry.template.name.clone();
+                self.shake_name(&name, now);
             }
-        };
-        if let Some(entry) = self.revisions.get_mut(&revision) {
-            entry.wanted = Wanted::Spoilt;
-            let name = entry.template.name.clone();
-            self.shake_name(&name, now);
         }
     }
 
@@ -145,12 +145,9 @@ impl Oracle {
     }
 
     /// Places whose text is spoilt.
-    pub fn spoilt_places(&self) -> Vec<Place> {
-        self.revisions
-            .values()
-            .filter(|entry| entry.wanted == Wanted::Spoilt)
-            .map(|entry| entry.place.clone())
-            .collect()
+    pub fn spoilt_places(&self) -> BTreeSet<Place> {
+        let spoilt = self.revisions.values().filter(|entry| entry.wanted == Wanted::Spoilt);
+        spoilt.map(|entry| entry.place.clone()).collect()
     }
 
     /// Every template that can be read now, by pod name.
@@ -201,8 +198,8 @@ impl Oracle {
     }
 
     fn current(&self, place: &Place) -> Option<(u64, Wanted)> {
-        self.revisions
-            .iter()
+        let mut newest_first = self.revisions.iter().rev();
+        newest_first
             .find(|(_, entry)| entry.place == *place && entry.wanted != Wanted::No)
             .map(|(number, entry)| (*number, entry.wanted))
     }
@@ -257,6 +254,19 @@ mod tests {
         assert!(oracle.explains_stop(pod.revision, secs(5)));
         assert!(!oracle.explains_stop(pod.revision, secs(90)));
         assert_eq!(oracle.wanted()["web"].len(), 1);
+    }
+
+    #[test]
+    fn what_was_read_last_may_run_while_the_text_is_spoilt() {
+        let mut oracle = Oracle::default();
+        let place = Place::File("a".into());
+        let read = oracle.publish(place.clone(), &PodTemplate::steady("web"), secs(0));
+        oracle.note_read(place.clone());
+        let unread = oracle.publish(place.clone(), &PodTemplate::steady("web"), secs(10));
+        assert!(!oracle.explains_start(read.revision, secs(900)));
+        oracle.spoil(&place, secs(901));
+        assert!(oracle.explains_start(read.revision, secs(2_000)));
+        assert_eq!(oracle.last_good(&place), Some(&unread));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Running many seeds, and one again.
 //!
 //! `KLET_SIM_SEEDS` says how many, `KLET_SIM_SEED` names one to replay with its
-//! whole trace.
+//! whole trace. `KLET_SIM_TRACE` shows the trace of a scenario;
+//! `KLET_SIM_KEEP_GOING` runs all seeds even if some fail.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -20,6 +21,11 @@ const SEEDS: u64 = 1_000;
 /// The seed to replay, if the environment names one.
 pub fn replay_seed() -> Option<u64> {
     std::env::var("KLET_SIM_SEED").ok()?.parse().ok()
+}
+
+/// Is the whole trace to be printed as it happens?
+pub fn shows_trace() -> bool {
+    replay_seed().is_some() || std::env::var_os("KLET_SIM_TRACE").is_some()
 }
 
 /// Prints the agent's own log beside the trace of a replayed seed; `RUST_LOG`

@@ -16,9 +16,8 @@ use crate::agent::RunningAgent;
 use crate::chaos::{Publishing, Step};
 use crate::checkers::{self, Layout, ReportedPod};
 use crate::faults::Faults;
-use crate::manifest::PodTemplate;
+use crate::node::MANIFESTS;
 use crate::panics;
-use crate::runtime::Twist;
 use crate::world::{Life, Violation, World};
 
 /// Everything must settle within this time once faults stop.
@@ -35,14 +34,16 @@ const URL: &str = "http://manifests.test/pods";
 /// One seed's simulation.
 pub struct SimWorld {
     seed: u64,
-    rt: Runtime,
-    world: Arc<World>,
+    pub(crate) rt: Runtime,
+    pub(crate) world: Arc<World>,
     settings: Settings,
-    publishing: Publishing,
+    pub(crate) publishing: Publishing,
     agent: Option<RunningAgent>,
     lives: u64,
     churn_left: u32,
     mischief: bool,
+    /// A course laid down by a test, rather than drawn from the seed.
+    is_scenario: bool,
     agenda: Vec<(Instant, Due)>,
 }
 
@@ -51,21 +52,6 @@ enum Due {
     StartAgent,
     RuntimeUp,
     CompleteFile(usize),
-}
-
-/// A running container, for scenarios.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LiveContainer {
-    /// The runtime's id.
-    pub id: String,
-    /// Container name.
-    pub name: String,
-    /// The pod's uid.
-    pub uid: String,
-    /// Revision of the manifest behind its sandbox.
-    pub revision: u64,
-    /// Restart count.
-    pub attempt: u32,
 }
 
 impl SimWorld {
@@ -77,17 +63,17 @@ impl SimWorld {
             .start_paused(true)
             .build()
             .expect("a current-thread runtime needs no resources that can run out");
-        let echo = crate::seeds::replay_seed().is_some();
+        let echo = crate::seeds::shows_trace();
         let world = {
             let _guard = rt.enter();
             World::new(seed, Faults::none(), echo)
         };
         let mut settings = Settings::for_node(NODE);
-        settings.static_pod_path = Some("/etc/kubernetes/manifests".into());
+        settings.static_pod_path = Some(MANIFESTS.into());
         settings.static_pod_url = Some(URL.to_owned());
         // A short ceiling lets crash loops settle in little virtual time.
         settings.max_restart_period = Duration::from_secs(40);
-        let publishing = Publishing { dir: PathBuf::from("/etc/kubernetes/manifests") };
+        let publishing = Publishing { dir: PathBuf::from(MANIFESTS) };
         let mut sim = Self {
             seed,
             rt,
@@ -98,6 +84,7 @@ impl SimWorld {
             lives: 0,
             churn_left: 0,
             mischief: false,
+            is_scenario: true,
             agenda: Vec::new(),
         };
         sim.furnish();
@@ -142,6 +129,7 @@ impl SimWorld {
                 state.add_foreign_objects();
             }
         }
+        self.is_scenario = false;
         self.mischief = true;
         self
     }
@@ -215,7 +203,7 @@ impl SimWorld {
         }
     }
 
-    fn instant(&self) -> Instant {
+    pub(crate) fn instant(&self) -> Instant {
         let _guard = self.rt.enter();
         Instant::now()
     }
@@ -373,12 +361,18 @@ impl SimWorld {
         let tail = state.trace.tail(about, TAIL);
         drop(state);
         let pod = if violation.pod.is_empty() { "node" } else { &violation.pod };
-        panic!(
-            "seed {}: {pod}: {}\n{tail}\n{}",
-            self.seed,
-            violation.text,
-            crate::seeds::replay_line(self.seed)
-        );
+        panic!("seed {}: {pod}: {}\n{tail}\n{}", self.seed, violation.text, self.replay_line());
+    }
+
+    fn replay_line(&self) -> String {
+        if self.is_scenario {
+            // The test harness names threads after tests.
+            let test = std::thread::current().name().unwrap_or_default().to_owned();
+            return format!(
+                "replay: KLET_SIM_TRACE=1 cargo test -p kubelet-sim {test} -- --nocapture"
+            );
+        }
+        crate::seeds::replay_line(self.seed)
     }
 
     /// Panics as for a broken rule, with trace and replay line.
@@ -399,110 +393,5 @@ impl SimWorld {
     pub fn now(&self) -> Duration {
         let _guard = self.rt.enter();
         self.world.now()
-    }
-}
-
-/// What scenarios do and see.
-impl SimWorld {
-    /// Writes a manifest file; returns the template with its revision.
-    pub fn put(&mut self, file: &str, template: &PodTemplate) -> PodTemplate {
-        let _guard = self.rt.enter();
-        self.world.lock().publish_file(&self.publishing, file, template)
-    }
-
-    /// Deletes a manifest file.
-    pub fn delete(&mut self, file: &str) {
-        let _guard = self.rt.enter();
-        self.world.lock().delete_manifest(&self.publishing, file);
-    }
-
-    /// Overwrites a manifest file with something that is no pod.
-    pub fn spoil(&mut self, file: &str) {
-        let _guard = self.rt.enter();
-        self.world.lock().spoil_file(&self.publishing, file, b"kind: [this is no pod");
-    }
-
-    /// Replaces what the URL serves.
-    pub fn serve(&mut self, templates: &[PodTemplate]) -> Vec<PodTemplate> {
-        let _guard = self.rt.enter();
-        self.world.lock().publish_url(templates)
-    }
-
-    /// Twists the next call of this name that has no twist yet.
-    pub fn twist(&mut self, call: &'static str, twist: Twist) {
-        self.world.lock().script.push_back((call, twist));
-    }
-
-    /// Changes the faults in force, without random mischief.
-    pub fn with_faults(&mut self, change: impl FnOnce(&mut Faults)) {
-        change(&mut self.world.lock().faults);
-    }
-
-    /// Moves the wall clock.
-    pub fn jump_wall(&mut self, by: jiff::SignedDuration) {
-        let _guard = self.rt.enter();
-        self.world.lock().jump_wall(by);
-    }
-
-    /// Ends every event stream.
-    pub fn break_event_streams(&mut self) {
-        self.world.lock().break_streams();
-    }
-
-    /// Kills a running container from outside.
-    pub fn kill(&mut self, id: &str) {
-        let _guard = self.rt.enter();
-        self.world.lock().end(id, 137, "Error");
-    }
-
-    /// Kills a pod's sandboxes from outside; containers run on.
-    pub fn kill_sandbox(&mut self, name: &str) {
-        let _guard = self.rt.enter();
-        let pod = format!("{name}-{NODE}");
-        let mut state = self.world.lock();
-        let all = state.objects.sandboxes.values();
-        let ids: Vec<String> = all.filter(|s| s.pod() == pod).map(|s| s.id.clone()).collect();
-        for id in ids {
-            state.unready_sandbox(&id, "killed from outside");
-        }
-    }
-
-    /// Running containers of a pod, by its manifest name.
-    pub fn running(&self, name: &str) -> Vec<LiveContainer> {
-        let pod = format!("{name}-{NODE}");
-        let state = self.world.lock();
-        let all = state.objects.containers.values();
-        all.filter(|c| c.is_running() && c.pod() == pod)
-            .map(|c| LiveContainer {
-                id: c.id.clone(),
-                name: c.name().to_owned(),
-                uid: c.uid().to_owned(),
-                revision: state.objects.sandboxes.get(&c.sandbox).map_or(0, |s| s.revision()),
-                attempt: c.attempt(),
-            })
-            .collect()
-    }
-
-    /// Number of sandboxes of a pod, by its manifest name.
-    pub fn sandboxes(&self, name: &str) -> usize {
-        let pod = format!("{name}-{NODE}");
-        let state = self.world.lock();
-        state.objects.sandboxes.values().filter(|s| s.pod() == pod).count()
-    }
-
-    /// Lets time pass until `done`; fails after `limit`.
-    pub fn wait_until(
-        &mut self,
-        what: &str,
-        limit: Duration,
-        mut done: impl FnMut(&Self) -> bool,
-    ) -> &mut Self {
-        let end = self.instant() + limit;
-        while !done(self) {
-            let in_time = self.instant() < end;
-            self.expect(in_time, &format!("waited {}s in vain for: {what}", limit.as_secs()));
-            self.run_for(Duration::from_millis(100));
-        }
-        self
     }
 }

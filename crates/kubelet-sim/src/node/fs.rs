@@ -13,8 +13,11 @@ use kubelet::ports::{ChangeStream, DirEntry, FileStamp, Fs};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
+use crate::oracle::Place;
 use crate::world::{Life, State, World};
 
+/// The manifest directory of every simulated node.
+pub(crate) const MANIFESTS: &str = "/etc/kubernetes/manifests";
 /// Links followed before a path counts as a loop.
 const LINKS_MAX: usize = 8;
 
@@ -148,6 +151,15 @@ impl State {
         });
     }
 
+    fn note_manifest_read(&mut self, path: &Path) {
+        if path.parent() == Some(Path::new(MANIFESTS))
+            && let Some(name) = path.file_name()
+        {
+            let name = name.to_string_lossy().into_owned();
+            self.oracle.note_read(Place::File(name));
+        }
+    }
+
     /// A read error, now and then.
     fn read_fault(&mut self, path: &Path) -> Result<()> {
         let rate = self.faults.fs_error;
@@ -223,6 +235,7 @@ impl Fs for SimFs {
     fn read(&self, path: &Path, limit: usize) -> Result<Vec<u8>> {
         self.with(|state| {
             state.read_fault(path)?;
+            state.note_manifest_read(path);
             match &state.files.resolve(path)?.1.kind {
                 Kind::File(content) if content.len() > limit => {
                     Err(Error::from(ErrorKind::FileTooLarge))

@@ -5,7 +5,7 @@ mod fs;
 mod http;
 
 pub use clock::SimClock;
-pub(crate) use fs::FileTree;
 pub use fs::SimFs;
+pub(crate) use fs::{FileTree, MANIFESTS};
 pub use http::SimHttp;
 pub(crate) use http::WebPage;

@@ -346,7 +346,8 @@ impl State {
             return;
         };
         let created = container.state == v1::ContainerState::ContainerCreated;
-        if !container.is_running() && !(created && reason == "StartError") {
+        let ends = container.is_running() || (created && reason == "StartError");
+        if !ends {
             return;
         }
         container.state = v1::ContainerState::ContainerExited;
