@@ -56,7 +56,7 @@ pub(super) async fn run(config: Config, ports: SourcePorts, sender: mpsc::Sender
         let (pods, notices) = scanner.scan().await;
         notices.iter().for_each(Notice::log);
         if let Some(pods) = pods {
-            let update = SourceUpdate { source: Source::File, pods };
+            let update = SourceUpdate { source: Source::File, pods, complete: scanner.complete() };
             if sender.send(update).await.is_err() {
                 return;
             }

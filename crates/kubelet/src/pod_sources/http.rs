@@ -43,7 +43,7 @@ pub(super) async fn run(
         let (pods, notices) = poller.poll().await;
         notices.iter().for_each(Notice::log);
         if let Some(pods) = pods {
-            let update = SourceUpdate { source: Source::Http, pods };
+            let update = SourceUpdate { source: Source::Http, pods, complete: true };
             if sender.send(update).await.is_err() {
                 return;
             }

@@ -112,8 +112,9 @@ impl ManifestReader {
             Err(error) if error.kind() == ErrorKind::NotFound => return Found::Unchanged,
             Err(error) => {
                 let message = format!("cannot be read: {error}");
+                let content = is_final(&error).then(|| message.clone());
                 let problem = Problem { line: None, column: None, field: String::new(), message };
-                return Found::Bad { problems: vec![problem], content: None };
+                return Found::Bad { problems: vec![problem], content };
             }
         };
         let content = hash_of(&bytes);
@@ -134,7 +135,20 @@ impl ManifestReader {
     }
 }
 
+/// Too large, no file, a loop of links: that is all there is to know about this
+/// version. Anything else may read better the next time.
+fn is_final(error: &std::io::Error) -> bool {
+    let kinds = [ErrorKind::FileTooLarge, ErrorKind::InvalidInput];
+    let looped = rustix::io::Errno::LOOP.raw_os_error();
+    kinds.contains(&error.kind()) || error.raw_os_error() == Some(looped)
+}
+
 impl Known {
+    /// Its content or a good version of it is known.
+    pub(super) fn is_read(&self) -> bool {
+        self.good.is_some() || self.content.is_some()
+    }
+
     fn accept(&mut self, path: &Path, prepared: Prepared, bytes: Vec<u8>) -> Look {
         let origin = path.display().to_string();
         let mut notices = Vec::new();

@@ -21,6 +21,8 @@ pub struct SourceUpdate {
     pub source: Source,
     /// All its pods; one that is missing is to be removed.
     pub pods: Vec<Pod>,
+    /// Nothing is missing merely because it could not be read.
+    pub complete: bool,
 }
 
 /// A pod that was left out because another one has its name or uid.
@@ -66,7 +68,8 @@ impl Merger {
     pub fn apply(&mut self, update: SourceUpdate, now: Timestamp) -> Applied {
         let source = update.source;
         let mut state = self.sources.remove(&source).unwrap_or_default();
-        let mut applied = Applied { changed: !state.delivered, ..Applied::default() };
+        let mut applied =
+            Applied { changed: !state.delivered && update.complete, ..Applied::default() };
         let mut names = BTreeSet::new();
         let mut pods = BTreeMap::new();
         for pod in update.pods {
@@ -90,7 +93,8 @@ impl Merger {
         }
         // What is left was not in the new set.
         applied.changed |= !state.pods.is_empty();
-        self.sources.insert(source, SourceState { delivered: true, pods });
+        self.sources
+            .insert(source, SourceState { delivered: state.delivered || update.complete, pods });
         applied
     }
 

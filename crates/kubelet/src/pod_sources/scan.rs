@@ -32,6 +32,7 @@ pub(super) struct Scanner {
     /// Why old copies could not be removed the last time.
     copy_problem: Option<String>,
     first: bool,
+    complete: bool,
     notices: Vec<Notice>,
 }
 
@@ -53,6 +54,7 @@ impl Scanner {
             said: BTreeSet::new(),
             copy_problem: None,
             first: true,
+            complete: false,
             notices: Vec::new(),
         }
     }
@@ -82,6 +84,10 @@ impl Scanner {
             }
             Err(error) => changed |= self.keep_all(&error, &mut said),
         }
+        let unreadable = said.contains(UNREADABLE);
+        let complete = !unreadable && self.known.values().all(Known::is_read);
+        changed |= complete && !self.complete;
+        self.complete |= complete;
         let pods = match changed {
             true => Some(self.pods(&mut said)),
             false => {
@@ -93,6 +99,11 @@ impl Scanner {
         self.said = said;
         self.first = false;
         (pods, std::mem::take(&mut self.notices))
+    }
+
+    /// Has everything below the path been read once?
+    pub(super) fn complete(&self) -> bool {
+        self.complete
     }
 
     /// Brings the last good copies up to date, one manifest at a time.

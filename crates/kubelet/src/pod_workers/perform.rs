@@ -44,11 +44,7 @@ impl Worker {
         let hold = self.seen.hold();
         let identity = match &order.pod {
             Some(pod) => PodIdentity::of(pod),
-            None => PodIdentity {
-                uid: self.uid.clone(),
-                name: seen.name.clone(),
-                namespace: seen.namespace.clone(),
-            },
+            None => self.identity_from_runtime(seen),
         };
         let shared = &self.shared;
         let mut executor = Executor::new(
@@ -76,6 +72,15 @@ impl Worker {
         }
         self.fence = self.now();
         hold.settle();
+    }
+
+    /// The identity that the runtime's labels tell; it outlives the labels.
+    fn identity_from_runtime(&mut self, seen: &ObservedPod) -> PodIdentity {
+        if !seen.name.is_empty() {
+            self.runtime_name = Some((seen.name.clone(), seen.namespace.clone()));
+        }
+        let (name, namespace) = self.runtime_name.clone().unwrap_or_default();
+        PodIdentity { uid: self.uid.clone(), name, namespace }
     }
 
     /// Notes what came of a step; false if the rest of the plan makes no sense now.

@@ -44,6 +44,8 @@ pub(super) struct Worker {
     pub(super) requested: Option<Mono>,
     runtime: RuntimeState,
     pub(super) files_removed: bool,
+    /// Name and namespace of a pod that only the runtime knows, as first seen.
+    pub(super) runtime_name: Option<(String, String)>,
     /// The pod ended by itself then; whatever is left of it is stopped.
     ended_itself: Option<Termination>,
     recoveries: u64,
@@ -76,6 +78,7 @@ impl Worker {
             requested: None,
             runtime,
             files_removed: false,
+            runtime_name: None,
             ended_itself: None,
             recoveries,
             was_ending: false,

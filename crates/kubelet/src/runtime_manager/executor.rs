@@ -211,6 +211,10 @@ impl Executor {
     }
 
     fn remove_files(&self) -> Result<(), ActionError> {
+        if self.identity.name.is_empty() {
+            // Gone before anybody saw its labels; the next start's sweep finds its files.
+            return Ok(());
+        }
         let logs = log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity);
         self.ports.fs.remove_dir_all(&logs).map_err(file_error("remove", &logs))
     }
