@@ -1,1 +1,37 @@
-//! placeholder
+//! Whole-node deterministic simulation: world, faults, checkers.
+//!
+//! The real agent runs against a simulated runtime, file system, URL and clock,
+//! under paused time on one thread. A seed decides everything: delays, faults,
+//! churn, crashes. Rules are checked as things happen (`invariants`) and once
+//! all is quiet (`checkers`). Never used by the product.
+//!
+//! Simulation owns time and spawning, so the bans that make the product use
+//! ports do not bind here.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod agent;
+mod chaos;
+pub mod checkers;
+mod faults;
+mod foreign;
+mod invariants;
+mod manifest;
+mod node;
+mod oracle;
+mod panics;
+mod runtime;
+mod script;
+pub mod seeds;
+mod sim;
+mod trace;
+mod world;
+
+pub use faults::{EventSupport, Faults};
+pub use manifest::{NAMESPACE, PodTemplate, REVISION_LABEL, Restart};
+pub use node::{SimClock, SimFs, SimHttp};
+pub use oracle::Place;
+pub use runtime::{Program, SimRuntime, Twist};
+pub use script::LiveContainer;
+pub use sim::SimWorld;
+pub use trace::Trace;
+pub use world::{Life, Violation, World};

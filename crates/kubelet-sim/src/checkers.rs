@@ -1,0 +1,353 @@
+//! What must be true once everything is quiet.
+//!
+//! Compares three views: the manifests, the runtime's objects, and what the
+//! agent reports. Each check returns the first disagreement it finds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use cri::v1::ContainerState;
+
+use crate::manifest::{NAMESPACE, PodTemplate, Restart};
+use crate::runtime::{Container, Sandbox, short};
+use crate::world::{State, Violation};
+
+/// Slack on top of the longest back-off before a crashed container counts as lost.
+const BACKOFF_SLACK: Duration = Duration::from_secs(60);
+/// Dead instances of one container beside a live one: the policy's one, and one
+/// that its replacement has just pushed out.
+const DEAD_MAX: usize = 2;
+
+/// What the agent reports of one pod.
+#[derive(Debug, Clone)]
+pub struct ReportedPod {
+    /// Uid.
+    pub uid: String,
+    /// Name on the node.
+    pub name: String,
+    /// Revision of its manifest.
+    pub revision: u64,
+    /// `status.phase`.
+    pub phase: String,
+    /// Container statuses.
+    pub containers: Vec<ReportedContainer>,
+}
+
+/// What the agent reports of one container.
+#[derive(Debug, Clone)]
+pub struct ReportedContainer {
+    /// Name.
+    pub name: String,
+    /// `containerID` without its scheme.
+    pub id: Option<String>,
+    /// `restartCount`.
+    pub restarts: i32,
+    /// Does `state.running` stand?
+    pub running: bool,
+}
+
+/// Where the agent keeps things on the node.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout<'a> {
+    /// The node's name.
+    pub node: &'a str,
+    /// Directory of pod directories.
+    pub pods_dir: &'a Path,
+    /// Root of log directories.
+    pub logs_dir: &'a Path,
+    /// Directory of log links.
+    pub links_dir: &'a Path,
+    /// Longest back-off.
+    pub backoff_max: Duration,
+}
+
+/// Everything of one wanted pod in the runtime.
+struct Actual<'a> {
+    uid: String,
+    template: &'a PodTemplate,
+    sandboxes: Vec<&'a Sandbox>,
+    /// Newest instance per container name of the manifest.
+    newest: BTreeMap<&'a str, &'a Container>,
+}
+
+/// Checks everything; `None` once all agree.
+pub(crate) fn unsettled(
+    state: &State,
+    reported: &[ReportedPod],
+    layout: Layout<'_>,
+) -> Option<Violation> {
+    check(state, reported, layout).err()
+}
+
+fn check(state: &State, reported: &[ReportedPod], layout: Layout<'_>) -> Result<(), Violation> {
+    let wanted = state.oracle.wanted();
+    nothing_left_behind(state, &wanted, layout)?;
+    let mut uids = BTreeSet::new();
+    for (name, candidates) in &wanted {
+        let pod = format!("{name}-{}", layout.node);
+        let actual = no_lost_pod(state, &pod, candidates)?;
+        let done = is_done(&actual) || ended_before_an_edit(&actual, reported);
+        if !done {
+            runs_as_asked(state, &pod, &actual, layout.backoff_max)?;
+        }
+        few_dead_instances(state, &pod, &actual)?;
+        status_matches_runtime(&pod, &actual, done, reported)?;
+        uids.insert(actual.uid);
+    }
+    for pod in reported {
+        let known = wanted.values().flatten();
+        if !known.into_iter().any(|t| t.revision == pod.revision) {
+            return fail(&pod.name, format!("reported though gone: uid {}", pod.uid));
+        }
+        uids.insert(pod.uid.clone());
+    }
+    no_stale_files(state, &uids, layout)
+}
+
+fn fail<T>(pod: &str, text: impl Into<String>) -> Result<T, Violation> {
+    Err(Violation { pod: pod.to_owned(), text: text.into() })
+}
+
+/// Everything of a removed pod is gone from the runtime.
+fn nothing_left_behind(
+    state: &State,
+    wanted: &BTreeMap<String, Vec<&PodTemplate>>,
+    layout: Layout<'_>,
+) -> Result<(), Violation> {
+    let is_wanted = |pod: &str| {
+        let suffix = format!("-{}", layout.node);
+        pod.strip_suffix(suffix.as_str()).is_some_and(|name| wanted.contains_key(name))
+    };
+    for sandbox in state.objects.sandboxes.values().filter(|s| !s.foreign) {
+        if !is_wanted(sandbox.pod()) {
+            return fail(sandbox.pod(), format!("sandbox {} left behind", short(&sandbox.id)));
+        }
+    }
+    for container in state.objects.containers.values().filter(|c| !c.foreign) {
+        if !is_wanted(container.pod()) {
+            return fail(
+                container.pod(),
+                format!("container {} left behind", short(&container.id)),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A wanted pod exists under exactly one uid, from one of the texts that want it.
+fn no_lost_pod<'a>(
+    state: &'a State,
+    pod: &str,
+    candidates: &[&'a PodTemplate],
+) -> Result<Actual<'a>, Violation> {
+    let mine = |s: &&Sandbox| !s.foreign && s.pod() == pod;
+    let mut sandboxes: Vec<&Sandbox> = state.objects.sandboxes.values().filter(mine).collect();
+    sandboxes.sort_by_key(|s| (!s.ready, std::cmp::Reverse(s.attempt())));
+    let Some(first) = sandboxes.first().copied() else {
+        return fail(pod, "lost: no sandbox");
+    };
+    let template_of = |s: &Sandbox| {
+        let mut wanted = candidates.iter();
+        wanted.find(|t| t.revision == s.revision() || t.fixed_uid.as_deref() == Some(s.uid()))
+    };
+    // Where two texts want one name, the other may have run and ended before.
+    for other in sandboxes.iter().filter(|s| s.uid() != first.uid()) {
+        if other.ready || template_of(other).is_none() {
+            let text = format!("two uids exist: {} and {}", first.uid(), other.uid());
+            return fail(pod, text);
+        }
+    }
+    let Some(template) = template_of(first).copied() else {
+        let text = format!("runs revision {}, which nobody wants", first.revision());
+        return fail(pod, text);
+    };
+    sandboxes.retain(|s| s.uid() == first.uid());
+    let mut newest: BTreeMap<&str, &Container> = BTreeMap::new();
+    for container in state.objects.containers.values().filter(|c| c.uid() == first.uid()) {
+        let mut named = template.containers.iter();
+        if !named.any(|(name, _)| name == container.name()) {
+            if container.is_running() {
+                let text = format!("{} runs, which the manifest does not name", container.name());
+                return fail(pod, text);
+            }
+            continue;
+        }
+        let slot = newest.entry(container.name()).or_insert(container);
+        if container.attempt() > slot.attempt() {
+            *slot = container;
+        }
+    }
+    Ok(Actual { uid: first.uid().to_owned(), template, sandboxes, newest })
+}
+
+/// Is the pod finished, so that nothing needs to run?
+fn is_done(actual: &Actual<'_>) -> bool {
+    let template = actual.template;
+    let ready = actual.sandboxes.iter().any(|s| s.ready);
+    if template.restart == Restart::Never && !ready && !actual.newest.is_empty() {
+        return true;
+    }
+    let ended = |name: &str| {
+        actual.newest.get(name).is_some_and(|c| {
+            c.state == ContainerState::ContainerExited && !template.restart.restarts(c.exit_code)
+        })
+    };
+    template.containers.iter().all(|(name, _)| ended(name))
+}
+
+/// A pod that ended stays ended, even if an edit in place would let it run again.
+fn ended_before_an_edit(actual: &Actual<'_>, reported: &[ReportedPod]) -> bool {
+    let report = reported.iter().find(|r| r.uid == actual.uid);
+    let ended = report.is_some_and(|r| r.phase == "Succeeded" || r.phase == "Failed");
+    let alive = actual.newest.values().any(|c| c.is_running());
+    actual.template.fixed_uid.is_some() && ended && !alive
+}
+
+/// An unfinished pod has one ready sandbox, and its containers run or wait out a back-off.
+fn runs_as_asked(
+    state: &State,
+    pod: &str,
+    actual: &Actual<'_>,
+    backoff_max: Duration,
+) -> Result<(), Violation> {
+    let ready: Vec<&&Sandbox> = actual.sandboxes.iter().filter(|s| s.ready).collect();
+    let [sandbox] = ready[..] else {
+        return fail(pod, format!("{} ready sandboxes instead of one", ready.len()));
+    };
+    for (name, program) in &actual.template.containers {
+        let Some(container) = actual.newest.get(name.as_str()) else {
+            return fail(pod, format!("{name} was never created"));
+        };
+        let restarts = actual.template.restart.restarts(container.exit_code);
+        match container.state {
+            ContainerState::ContainerRunning if container.sandbox != sandbox.id => {
+                return fail(pod, format!("{name} runs in an old sandbox"));
+            }
+            ContainerState::ContainerRunning if container.image != program.image() => {
+                return fail(pod, format!("{name} runs {}", container.image));
+            }
+            ContainerState::ContainerRunning => {}
+            ContainerState::ContainerExited if !restarts => {}
+            ContainerState::ContainerExited
+                if container.ended_at + backoff_max + BACKOFF_SLACK > state.now() => {}
+            other => {
+                return fail(pod, format!("{name} is {}", other.as_str_name()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Dead instances do not pile up.
+fn few_dead_instances(state: &State, pod: &str, actual: &Actual<'_>) -> Result<(), Violation> {
+    for name in actual.newest.keys() {
+        let dead = state
+            .objects
+            .containers
+            .values()
+            .filter(|c| c.uid() == actual.uid && c.name() == *name && !c.is_running())
+            .count();
+        if dead > DEAD_MAX {
+            return fail(pod, format!("{dead} dead instances of {name}"));
+        }
+    }
+    Ok(())
+}
+
+/// The agent reports what the runtime holds.
+fn status_matches_runtime(
+    pod: &str,
+    actual: &Actual<'_>,
+    done: bool,
+    reported: &[ReportedPod],
+) -> Result<(), Violation> {
+    let Some(report) = reported.iter().find(|r| r.uid == actual.uid) else {
+        return fail(pod, format!("uid {} is not reported", actual.uid));
+    };
+    if report.revision != actual.template.revision {
+        return fail(pod, format!("revision {} is reported", report.revision));
+    }
+    for (name, container) in &actual.newest {
+        let Some(status) = report.containers.iter().find(|c| c.name == *name) else {
+            return fail(pod, format!("no status of {name}"));
+        };
+        if status.id.as_deref() != Some(container.id.as_str()) {
+            let text =
+                format!("status of {name} has id {:?}, runtime has {}", status.id, container.id);
+            return fail(pod, text);
+        }
+        if status.running != container.is_running() {
+            let text = format!("status of {name} says running: {}", status.running);
+            return fail(pod, text);
+        }
+        if i64::from(status.restarts) != i64::from(container.attempt()) {
+            let text = format!(
+                "{name}: {} restarts reported, attempt {}",
+                status.restarts,
+                container.attempt()
+            );
+            return fail(pod, text);
+        }
+    }
+    let names = actual.template.containers.iter().map(|(name, _)| name);
+    let all_zero = names
+        .map(|name| actual.newest.get(name.as_str()))
+        .all(|c| c.is_some_and(|c| c.exit_code == 0));
+    let all_ran = actual.template.containers.iter().all(|(name, _)| {
+        let newest = actual.newest.get(name.as_str());
+        newest.is_some_and(|c| c.state != ContainerState::ContainerCreated)
+    });
+    let phase = match (done, all_zero) {
+        (false, _) => "Running",
+        // A pod that never restarts and lost its sandbox before all of its
+        // containers ran cannot go on; upstream leaves it pending.
+        (true, _) if !all_ran && report.phase == "Pending" => return Ok(()),
+        // Which of the two depends on the text that was in force when it ended.
+        (true, _) if ended_before_an_edit(actual, reported) => return Ok(()),
+        (true, true) => "Succeeded",
+        (true, false) => "Failed",
+    };
+    if report.phase != phase {
+        return fail(pod, format!("phase is {} instead of {phase}", report.phase));
+    }
+    Ok(())
+}
+
+/// No log link, log directory or pod directory outlives its pod.
+fn no_stale_files(
+    state: &State,
+    uids: &BTreeSet<String>,
+    layout: Layout<'_>,
+) -> Result<(), Violation> {
+    for link in state.files.names_in(layout.links_dir) {
+        let name = file_name(&link);
+        let id = name
+            .strip_suffix(".log")
+            .and_then(|stem| stem.rsplit_once('-'))
+            .map_or("", |(_, id)| id);
+        if !state.objects.containers.contains_key(id) {
+            return fail("", format!("log link {name} left behind"));
+        }
+    }
+    for dir in state.files.names_in(layout.logs_dir) {
+        let name = file_name(&dir);
+        let ours = name.starts_with(&format!("{NAMESPACE}_"));
+        let uid = name.rsplit_once('_').map_or("", |(_, uid)| uid);
+        if ours && !uids.contains(uid) {
+            return fail("", format!("log directory {name} left behind"));
+        }
+    }
+    for dir in state.files.names_in(layout.pods_dir) {
+        let uid = file_name(&dir);
+        if !uids.contains(&uid) {
+            return fail("", format!("pod directory {uid} left behind"));
+        }
+    }
+    Ok(())
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}

@@ -1,0 +1,260 @@
+//! Rules that hold at every instant, checked as things happen.
+//!
+//! Owns the history of runs. Looks at the runtime's objects and the manifests'
+//! record, never at the agent: whatever the agent believes, these must hold.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use cri::v1;
+
+use crate::manifest::{REVISION_LABEL, Restart};
+use crate::runtime::{Container, short};
+use crate::world::State;
+
+/// Changing calls per minute that only a hot loop makes: at most eight pods
+/// live here, and a well-behaved agent retries each every second at most.
+const CALLS_PER_MINUTE_MAX: u32 = 3_000;
+/// Starts of one container per minute that only a missing back-off explains.
+const STARTS_PER_MINUTE_MAX: usize = 12;
+
+/// How long a change in the runtime may stay unseen: one listing that stands in
+/// for lost events, and one that fails.
+const SIGHT_LAG: Duration = Duration::from_secs(150);
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What ran so far.
+#[derive(Default)]
+pub(crate) struct History {
+    runs: BTreeMap<(String, String), VecDeque<Run>>,
+    minute: u64,
+    calls: u32,
+    /// Lives of the agent so far.
+    pub(crate) life: u64,
+}
+
+struct Run {
+    container: String,
+    sandbox: String,
+    at: Duration,
+    exit_code: Option<i32>,
+    /// Which life of the agent it happened in: back-off does not outlive one.
+    life: u64,
+    /// The agent was told that it ran.
+    heard_of: bool,
+}
+
+impl State {
+    /// A changing call is made.
+    pub(crate) fn count_call(&mut self, call: &crate::runtime::Call) {
+        let minute = self.now().as_secs() / 60;
+        if self.history.minute != minute {
+            (self.history.minute, self.history.calls) = (minute, 0);
+        }
+        self.history.calls += 1;
+        if self.history.calls == CALLS_PER_MINUTE_MAX {
+            let text = format!(
+                "hot loop: {CALLS_PER_MINUTE_MAX} calls within a minute, now {}",
+                call.name
+            );
+            self.violate(&call.pod, text);
+        }
+    }
+
+    /// The agent asks for a sandbox.
+    pub(crate) fn check_sandbox_asked(&mut self, config: &v1::PodSandboxConfig) {
+        let label = config.labels.get(REVISION_LABEL);
+        let revision = label.and_then(|text| text.parse().ok()).unwrap_or(0);
+        let pod = config.metadata.as_ref().map_or("", |m| &m.name).to_owned();
+        if !self.oracle.explains_start(revision, self.now()) {
+            self.violate(&pod, format!("sandbox asked for revision {revision}, which is gone"));
+        }
+    }
+
+    /// The agent uses a sandbox.
+    pub(crate) fn check_owned_sandbox(&mut self, id: &str, call: &str) {
+        if self.objects.sandboxes.get(id).is_some_and(|s| s.foreign) {
+            self.violate("", format!("{call} touches foreign sandbox {}", short(id)));
+        }
+    }
+
+    /// The agent asks to stop or remove a sandbox.
+    pub(crate) fn check_sandbox_stop_asked(&mut self, id: &str, call: &str) {
+        self.check_owned_sandbox(id, call);
+        for container in self.containers_in(id) {
+            self.check_stop_asked(&container, call);
+        }
+    }
+
+    /// The agent asks to stop or remove a container.
+    pub(crate) fn check_stop_asked(&mut self, id: &str, call: &str) {
+        let Some(container) = self.objects.containers.get(id) else {
+            return;
+        };
+        if container.foreign {
+            return self.violate("", format!("{call} touches foreign container {}", short(id)));
+        }
+        if container.is_running() && !self.stop_is_justified(container) {
+            let text = format!("{call} stops {} {} for no reason", container.name(), short(id));
+            let pod = container.pod().to_owned();
+            self.violate(&pod, text);
+        }
+    }
+
+    fn stop_is_justified(&self, container: &Container) -> bool {
+        let Some(sandbox) = self.objects.sandboxes.get(&container.sandbox) else {
+            return true;
+        };
+        let rival_sandbox = self.objects.sandboxes.values().any(|other| {
+            other.id != sandbox.id
+                && other.uid() == sandbox.uid()
+                && (other.ready || other.attempt() > sandbox.attempt())
+        });
+        // Nobody told the agent that it runs, and it may not have looked since.
+        let unheard_of = !container.start_answered && container.ran_at + SIGHT_LAG >= self.now();
+        !sandbox.ready
+            || unheard_of
+            || rival_sandbox
+            || self.twins(container).next().is_some()
+            || self.oracle.explains_stop(sandbox.revision(), sandbox.asked_at)
+    }
+
+    fn twins<'a>(&'a self, container: &'a Container) -> impl Iterator<Item = &'a Container> {
+        self.objects.containers.values().filter(|other| {
+            other.is_running()
+                && other.id != container.id
+                && other.uid() == container.uid()
+                && other.name() == container.name()
+        })
+    }
+
+    /// The agent asks to start a container.
+    pub(crate) fn check_start_asked(&mut self, id: &str) {
+        let Some(container) = self.objects.containers.get(id) else {
+            return;
+        };
+        if container.foreign {
+            return self
+                .violate("", format!("StartContainer touches foreign container {}", short(id)));
+        }
+        let Some(sandbox) = self.objects.sandboxes.get(&container.sandbox) else {
+            return;
+        };
+        let (revision, pod) = (sandbox.revision(), sandbox.pod().to_owned());
+        if !self.oracle.explains_start(revision, self.now()) {
+            let text = format!(
+                "start of {} asked for revision {revision}, which is gone",
+                container.name()
+            );
+            self.violate(&pod, text);
+        }
+    }
+
+    /// A container started.
+    pub(crate) fn check_started(&mut self, id: &str) {
+        let container = &self.objects.containers[id];
+        if container.foreign {
+            return;
+        }
+        let pod = container.pod().to_owned();
+        let mut broken = Vec::new();
+        if let Some(twin) = self.twins(container).next() {
+            broken.push(format!(
+                "two live containers {}: {} and {}",
+                container.name(),
+                short(id),
+                short(&twin.id)
+            ));
+        }
+        let rival = self.objects.containers.values().find(|other| {
+            other.is_running() && other.pod() == pod && other.uid() != container.uid()
+        });
+        if let Some(rival) = rival {
+            broken.push(format!(
+                "two static pods of one name live: uid {} and uid {}",
+                container.uid(),
+                rival.uid()
+            ));
+        }
+        broken.extend(self.rerun_of_finished(container));
+        let key = (container.uid().to_owned(), container.name().to_owned());
+        broken.extend(self.remember_run(key, id));
+        for text in broken {
+            self.violate(&pod, text);
+        }
+    }
+
+    /// A finished container must not run again, whoever forgot that it finished.
+    fn rerun_of_finished(&self, container: &Container) -> Option<String> {
+        let sandbox = self.objects.sandboxes.get(&container.sandbox)?;
+        let template = self.oracle.in_force(sandbox.revision())?;
+        let key = (container.uid().to_owned(), container.name().to_owned());
+        let last = self.history.runs.get(&key)?.back()?;
+        let finished = match template.restart {
+            Restart::Always => false,
+            Restart::OnFailure => last.exit_code == Some(0),
+            Restart::Never => true,
+        };
+        // An agent that never heard of a run cannot know that it took place.
+        let excused = !last.heard_of || self.oracle.explains_stop(sandbox.revision(), last.at);
+        (finished && !excused).then(|| {
+            format!(
+                "{} runs again (attempt {}) though {} is {}",
+                container.name(),
+                container.attempt(),
+                short(&last.container),
+                template.restart.as_str()
+            )
+        })
+    }
+
+    fn remember_run(&mut self, key: (String, String), id: &str) -> Option<String> {
+        let (now, life) = (self.now(), self.history.life);
+        let name = key.1.clone();
+        let sandbox = self.objects.containers[id].sandbox.clone();
+        let runs = self.history.runs.entry(key).or_default();
+        runs.push_back(Run {
+            container: id.to_owned(),
+            sandbox: sandbox.clone(),
+            at: now,
+            exit_code: None,
+            life,
+            heard_of: false,
+        });
+        if runs.len() > STARTS_PER_MINUTE_MAX {
+            let oldest = runs.pop_front()?;
+            // A sandbox that dies takes its containers along without their fault.
+            let same_cause = oldest.life == life && oldest.sandbox == sandbox;
+            if oldest.at + MINUTE > now && same_cause {
+                return Some(format!(
+                    "{name} started {STARTS_PER_MINUTE_MAX} times within a minute"
+                ));
+            }
+        }
+        None
+    }
+
+    /// The agent was told that a container runs.
+    pub(crate) fn hear_of_start(&mut self, id: &str) {
+        if let Some(container) = self.objects.containers.get_mut(id) {
+            container.start_answered = true;
+        }
+        let mut runs = self.history.runs.values_mut().flatten();
+        if let Some(run) = runs.find(|run| run.container == id) {
+            run.heard_of = true;
+        }
+    }
+
+    /// A container exited.
+    pub(crate) fn check_ended(&mut self, id: &str) {
+        let container = &self.objects.containers[id];
+        let key = (container.uid().to_owned(), container.name().to_owned());
+        let code = container.exit_code;
+        let runs = self.history.runs.get_mut(&key);
+        let run = runs.and_then(|runs| runs.iter_mut().find(|run| run.container == id));
+        if let Some(run) = run {
+            run.exit_code = Some(code);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! A file system in memory.
+//!
+//! Owns files, directories, symbolic links and watches. Reads fail and watches
+//! miss changes as often as the faults say.
+
+use std::collections::BTreeMap;
+use std::io::{Error, ErrorKind, Result};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use kubelet::ports::{ChangeStream, DirEntry, FileStamp, Fs};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::oracle::Place;
+use crate::world::{Life, State, World};
+
+/// The manifest directory of every simulated node.
+pub(crate) const MANIFESTS: &str = "/etc/kubernetes/manifests";
+/// Links followed before a path counts as a loop.
+const LINKS_MAX: usize = 8;
+
+/// All files of the node.
+#[derive(Default)]
+pub(crate) struct FileTree {
+    nodes: BTreeMap<PathBuf, Node>,
+    watches: Vec<(PathBuf, mpsc::Sender<()>)>,
+    inodes: u64,
+}
+
+struct Node {
+    kind: Kind,
+    inode: u64,
+    modified_ns: i64,
+}
+
+enum Kind {
+    Dir,
+    File(Vec<u8>),
+    Link(PathBuf),
+}
+
+impl FileTree {
+    fn put(&mut self, path: PathBuf, kind: Kind, now_ns: i64) {
+        self.inodes += 1;
+        let node = Node { kind, inode: self.inodes, modified_ns: now_ns };
+        self.nodes.insert(path, node);
+    }
+
+    /// Creates a directory and its parents.
+    pub(crate) fn make_dir(&mut self, path: &Path, now_ns: i64) {
+        for dir in path.ancestors() {
+            if !self.nodes.contains_key(dir) {
+                self.put(dir.to_owned(), Kind::Dir, now_ns);
+            }
+        }
+    }
+
+    /// The runtime writes a container's log.
+    pub(crate) fn write_log(&mut self, path: &str, now_ns: i64) {
+        let path = Path::new(path);
+        if let Some(dir) = path.parent() {
+            self.make_dir(dir, now_ns);
+        }
+        self.put(path.to_owned(), Kind::File(b"simulated\n".to_vec()), now_ns);
+    }
+
+    fn resolve(&self, path: &Path) -> Result<(&Path, &Node)> {
+        let mut at = path;
+        for _ in 0..LINKS_MAX {
+            let (key, node) =
+                self.nodes.get_key_value(at).ok_or_else(|| Error::from(ErrorKind::NotFound))?;
+            match &node.kind {
+                Kind::Link(target) => at = target,
+                _ => return Ok((key, node)),
+            }
+        }
+        Err(Error::other("too many levels of symbolic links"))
+    }
+
+    fn entry(&self, path: &Path) -> Result<DirEntry> {
+        let (_, node) = self.resolve(path)?;
+        let size = match &node.kind {
+            Kind::File(content) => content.len() as u64,
+            _ => 0,
+        };
+        Ok(DirEntry {
+            name: path.file_name().unwrap_or_default().to_owned(),
+            is_file: matches!(node.kind, Kind::File(_)),
+            is_dir: matches!(node.kind, Kind::Dir),
+            stamp: FileStamp {
+                inode: (1, node.inode),
+                size,
+                modified_ns: node.modified_ns.into(),
+                changed_ns: node.modified_ns.into(),
+            },
+        })
+    }
+
+    /// Direct entries of a directory, by name, links included.
+    pub(crate) fn names_in(&self, dir: &Path) -> Vec<PathBuf> {
+        self.nodes
+            .range(dir.to_owned()..)
+            .map(|(path, _)| path)
+            .skip_while(|path| *path == dir)
+            .take_while(|path| path.starts_with(dir))
+            .filter(|path| path.parent() == Some(dir))
+            .cloned()
+            .collect()
+    }
+
+    fn remove_tree(&mut self, path: &Path) {
+        let doomed: Vec<PathBuf> = self
+            .nodes
+            .range(path.to_owned()..)
+            .map(|(path, _)| path)
+            .take_while(|below| below.starts_with(path))
+            .cloned()
+            .collect();
+        for path in doomed {
+            self.nodes.remove(&path);
+        }
+    }
+}
+
+impl State {
+    /// Writes a file from outside the agent.
+    pub(crate) fn write_file(&mut self, path: &Path, content: Vec<u8>) {
+        let now_ns = self.wall_ns();
+        self.files.put(path.to_owned(), Kind::File(content), now_ns);
+        self.tell_watches(path);
+    }
+
+    /// Removes a file from outside the agent.
+    pub(crate) fn delete_file(&mut self, path: &Path) {
+        self.files.nodes.remove(path);
+        self.tell_watches(path);
+    }
+
+    fn tell_watches(&mut self, changed: &Path) {
+        let lost = self.faults.watch_lost;
+        if self.chance(lost) {
+            return;
+        }
+        self.files.watches.retain(|(path, sender)| {
+            let concerned = path == changed || changed.parent() == Some(path);
+            // A full slot already promises a wake-up.
+            !(concerned
+                && matches!(sender.try_send(()), Err(mpsc::error::TrySendError::Closed(()))))
+        });
+    }
+
+    fn note_manifest_read(&mut self, path: &Path) {
+        if path.parent() == Some(Path::new(MANIFESTS))
+            && let Some(name) = path.file_name()
+        {
+            let name = name.to_string_lossy().into_owned();
+            self.oracle.note_read(Place::File(name));
+        }
+    }
+
+    /// A read error, now and then.
+    fn read_fault(&mut self, path: &Path) -> Result<()> {
+        let rate = self.faults.fs_error;
+        if !self.chance(rate) {
+            return Ok(());
+        }
+        let now = self.now();
+        self.oracle.shake_rivals(now);
+        self.note("", format!("{} cannot be read", path.display()));
+        Err(Error::other("simulated: input/output error"))
+    }
+}
+
+/// The file port of one life.
+pub struct SimFs {
+    world: Arc<World>,
+    life: Life,
+}
+
+impl SimFs {
+    /// A handle for one life.
+    pub fn new(world: Arc<World>, life: Life) -> Self {
+        Self { world, life }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        if !self.life.is_alive() {
+            return Err(Error::other("simulated: this agent is dead"));
+        }
+        act(&mut self.world.lock())
+    }
+}
+
+impl Fs for SimFs {
+    fn stat(&self, path: &Path) -> Result<DirEntry> {
+        self.with(|state| state.files.entry(path))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
+        self.with(|state| {
+            state.read_fault(dir)?;
+            let (real, node) = state.files.resolve(dir)?;
+            if !matches!(node.kind, Kind::Dir) {
+                return Err(Error::from(ErrorKind::NotADirectory));
+            }
+            let names = state.files.names_in(real);
+            // A dangling link is listed as neither file nor directory.
+            Ok(names
+                .iter()
+                .map(|path| {
+                    state.files.entry(path).unwrap_or_else(|_| DirEntry {
+                        name: path.file_name().unwrap_or_default().to_owned(),
+                        is_file: false,
+                        is_dir: false,
+                        stamp: FileStamp::default(),
+                    })
+                })
+                .collect())
+        })
+    }
+
+    fn links(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        self.with(|state| {
+            state.read_fault(dir)?;
+            let (real, _) = state.files.resolve(dir)?;
+            let is_link = |path: &PathBuf| {
+                matches!(state.files.nodes.get(path), Some(Node { kind: Kind::Link(_), .. }))
+            };
+            Ok(state.files.names_in(real).into_iter().filter(is_link).collect())
+        })
+    }
+
+    fn read(&self, path: &Path, limit: usize) -> Result<Vec<u8>> {
+        self.with(|state| {
+            state.read_fault(path)?;
+            state.note_manifest_read(path);
+            match &state.files.resolve(path)?.1.kind {
+                Kind::File(content) if content.len() > limit => {
+                    Err(Error::from(ErrorKind::FileTooLarge))
+                }
+                Kind::File(content) => Ok(content.clone()),
+                _ => Err(Error::from(ErrorKind::IsADirectory)),
+            }
+        })
+    }
+
+    fn write(&self, path: &Path, content: &[u8]) -> Result<()> {
+        self.with(|state| {
+            let parent = path.parent().unwrap_or(Path::new("/"));
+            if !state.files.nodes.contains_key(parent) {
+                return Err(Error::from(ErrorKind::NotFound));
+            }
+            state.write_file(path, content.to_vec());
+            Ok(())
+        })
+    }
+
+    fn create_dir_all(&self, path: &Path, _mode: u32) -> Result<()> {
+        self.with(|state| {
+            let now_ns = state.wall_ns();
+            state.files.make_dir(path, now_ns);
+            Ok(())
+        })
+    }
+
+    fn symlink(&self, target: &Path, link: &Path) -> Result<()> {
+        self.with(|state| {
+            let parent = link.parent().unwrap_or(Path::new("/"));
+            if !state.files.nodes.contains_key(parent) {
+                return Err(Error::from(ErrorKind::NotFound));
+            }
+            let now_ns = state.wall_ns();
+            let kind = Kind::Link(target.to_owned());
+            state.files.put(link.to_owned(), kind, now_ns);
+            Ok(())
+        })
+    }
+
+    fn read_link(&self, link: &Path) -> Result<PathBuf> {
+        self.with(|state| match state.files.nodes.get(link) {
+            Some(Node { kind: Kind::Link(target), .. }) => Ok(target.clone()),
+            Some(_) => Err(Error::from(ErrorKind::InvalidInput)),
+            None => Err(Error::from(ErrorKind::NotFound)),
+        })
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        self.with(|state| {
+            if matches!(state.files.nodes.get(path), Some(Node { kind: Kind::Dir, .. })) {
+                return Err(Error::from(ErrorKind::IsADirectory));
+            }
+            state.files.nodes.remove(path);
+            Ok(())
+        })
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> Result<()> {
+        self.with(|state| {
+            state.files.remove_tree(path);
+            Ok(())
+        })
+    }
+
+    fn watch(&self, path: &Path) -> Result<ChangeStream> {
+        self.with(|state| {
+            state.files.resolve(path)?;
+            let (sender, receiver) = mpsc::channel(1);
+            state.files.watches.push((path.to_owned(), sender));
+            Ok(ReceiverStream::new(receiver).boxed())
+        })
+    }
+}

@@ -1,0 +1,282 @@
+//! What the node was asked to run, and when that changed.
+//!
+//! Owns the record of every manifest text. Judges whether starting or stopping
+//! a container can be explained by the manifests. Knows nothing of the agent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::manifest::PodTemplate;
+
+/// How long after a manifest vanished the agent may still start its containers:
+/// a few polls of a source whose reads fail at the worst rate.
+const START_LAG: Duration = Duration::from_secs(180);
+/// How long before a sandbox was made a change may still explain stopping it:
+/// one poll of a source and its jitter.
+const STOP_LAG: Duration = Duration::from_secs(60);
+
+/// Where a manifest is published.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// A file of the manifest directory.
+    File(String),
+    /// An item of the list at the URL.
+    Url(usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// The text is there to be read.
+    Yes,
+    /// The text was there and has been spoilt since.
+    Spoilt,
+    /// The text is gone.
+    No,
+}
+
+struct Revision {
+    template: PodTemplate,
+    place: Place,
+    wanted: Wanted,
+    /// Last time the agent could have learnt something that takes the pod away.
+    shaken_at: Option<Duration>,
+    gone_at: Duration,
+}
+
+/// The record of manifests.
+#[derive(Default)]
+pub struct Oracle {
+    revisions: BTreeMap<u64, Revision>,
+    /// The revision that the agent read last at each place.
+    read: BTreeMap<Place, u64>,
+    next: u64,
+}
+
+impl Oracle {
+    /// Publishes a template and returns it with its revision. A template that
+    /// already has one is the same text again.
+    pub fn publish(&mut self, place: Place, template: &PodTemplate, now: Duration) -> PodTemplate {
+        let mut template = template.clone();
+        if template.revision == 0 {
+            self.next += 1;
+            template.revision = self.next;
+        }
+        let same = self.current(&place).is_some_and(|(revision, wanted)| {
+            revision == template.revision && wanted == Wanted::Yes
+        });
+        if same {
+            return template;
+        }
+        let before = self.revisions.get(&template.revision);
+        let shaken_at = match before.map(|entry| (entry.wanted, entry.shaken_at)) {
+            Some((Wanted::Spoilt, _)) => Some(now),
+            Some((_, shaken_at)) => shaken_at,
+            None => None,
+        };
+        self.retire(&place, now);
+        self.shake_name(&template.name, now);
+        self.revisions.insert(
+            template.revision,
+            Revision {
+                template: template.clone(),
+                place,
+                wanted: Wanted::Yes,
+                shaken_at,
+                gone_at: now,
+            },
+        );
+        template
+    }
+
+    /// The agent read a place.
+    pub fn note_read(&mut self, place: Place) {
+        if let Some((revision, Wanted::Yes)) = self.current(&place) {
+            self.read.insert(place, revision);
+        }
+    }
+
+    /// The text at a place became unreadable for good. The agent then runs what
+    /// it read last, which need not be what was there last.
+    pub fn spoil(&mut self, place: &Place, now: Duration) {
+        let current = self.current(place).map(|(revision, _)| revision);
+        let last_read = self.read.get(place).copied();
+        for revision in current.into_iter().chain(last_read) {
+            if let Some(entry) = self.revisions.get_mut(&revision) {
+                entry.wanted = Wanted::Spoilt;
+                let name = entry.template.name.clone();
+                self.shake_name(&name, now);
+            }
+        }
+    }
+
+    /// The text at a place is gone.
+    pub fn withdraw(&mut self, place: &Place, now: Duration) {
+        if let Some((revision, _)) = self.current(place) {
+            let name = self.revisions[&revision].template.name.clone();
+            self.retire(place, now);
+            self.shake_name(&name, now);
+        }
+    }
+
+    /// A read failed: while it does, another text of the same name may rightly
+    /// take over and give way again.
+    pub fn shake_rivals(&mut self, now: Duration) {
+        let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+        for entry in self.revisions.values().filter(|entry| entry.wanted != Wanted::No) {
+            *names.entry(&entry.template.name).or_default() += 1;
+        }
+        let rivals = names.into_iter().filter(|(_, count)| *count > 1);
+        let rivals: Vec<String> = rivals.map(|(name, _)| name.to_owned()).collect();
+        for name in rivals {
+            self.shake_name(&name, now);
+        }
+    }
+
+    /// The template whose text is at a place now, if it is good.
+    pub fn at(&self, place: &Place) -> Option<&PodTemplate> {
+        let (revision, wanted) = self.current(place)?;
+        (wanted == Wanted::Yes).then(|| &self.revisions[&revision].template)
+    }
+
+    /// The last good template of a place, even if its text was spoilt since.
+    pub fn last_good(&self, place: &Place) -> Option<&PodTemplate> {
+        let (revision, _) = self.current(place)?;
+        Some(&self.revisions[&revision].template)
+    }
+
+    /// Places whose text is spoilt.
+    pub fn spoilt_places(&self) -> BTreeSet<Place> {
+        let spoilt = self.revisions.values().filter(|entry| entry.wanted == Wanted::Spoilt);
+        spoilt.map(|entry| entry.place.clone()).collect()
+    }
+
+    /// Every template that can be read now, by pod name.
+    pub fn wanted(&self) -> BTreeMap<String, Vec<&PodTemplate>> {
+        let mut by_name: BTreeMap<String, Vec<&PodTemplate>> = BTreeMap::new();
+        for entry in self.revisions.values().filter(|e| e.wanted == Wanted::Yes) {
+            by_name.entry(entry.template.name.clone()).or_default().push(&entry.template);
+        }
+        by_name
+    }
+
+    /// The template in force for a pod made from this revision: a fixed uid may
+    /// have been edited since.
+    pub fn in_force(&self, revision: u64) -> Option<&PodTemplate> {
+        let wanted = self.kin(revision).filter(|entry| entry.wanted == Wanted::Yes);
+        let newest = wanted.max_by_key(|entry| entry.template.revision);
+        newest
+            .map(|entry| &entry.template)
+            .or_else(|| self.revisions.get(&revision).map(|entry| &entry.template))
+    }
+
+    /// Do the manifests explain stopping a container whose sandbox was asked
+    /// for at `since` from this revision?
+    pub fn explains_stop(&self, revision: u64, since: Duration) -> bool {
+        let wanted = self.kin(revision).any(|entry| entry.wanted == Wanted::Yes);
+        let shaken = self
+            .kin(revision)
+            .any(|entry| entry.shaken_at.is_some_and(|at| at + STOP_LAG >= since));
+        !wanted || shaken
+    }
+
+    /// Do the manifests explain making a sandbox or starting a container of
+    /// this revision now?
+    pub fn explains_start(&self, revision: u64, now: Duration) -> bool {
+        self.kin(revision)
+            .any(|entry| entry.wanted != Wanted::No || entry.gone_at + START_LAG >= now)
+    }
+
+    /// The revision and, where a fixed uid joins them, its predecessors and successors.
+    fn kin(&self, revision: u64) -> impl Iterator<Item = &Revision> {
+        let uid =
+            self.revisions.get(&revision).and_then(|entry| entry.template.fixed_uid.as_deref());
+        self.revisions.iter().filter_map(move |(number, entry)| {
+            let kin = *number == revision
+                || (uid.is_some() && entry.template.fixed_uid.as_deref() == uid);
+            kin.then_some(entry)
+        })
+    }
+
+    fn current(&self, place: &Place) -> Option<(u64, Wanted)> {
+        let mut newest_first = self.revisions.iter().rev();
+        newest_first
+            .find(|(_, entry)| entry.place == *place && entry.wanted != Wanted::No)
+            .map(|(number, entry)| (*number, entry.wanted))
+    }
+
+    fn retire(&mut self, place: &Place, now: Duration) {
+        for entry in self.revisions.values_mut() {
+            if entry.place == *place && entry.wanted != Wanted::No {
+                entry.wanted = Wanted::No;
+                entry.gone_at = now;
+                entry.shaken_at = Some(now);
+            }
+        }
+    }
+
+    fn shake_name(&mut self, name: &str, now: Duration) {
+        for entry in self.revisions.values_mut() {
+            if entry.template.name == name {
+                entry.shaken_at = Some(now);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn secs(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    #[test]
+    fn an_undisturbed_pod_may_not_be_stopped() {
+        let mut oracle = Oracle::default();
+        let place = Place::File("a".into());
+        let pod = oracle.publish(place.clone(), &PodTemplate::steady("web"), secs(0));
+        assert!(!oracle.explains_stop(pod.revision, secs(1)));
+        assert!(oracle.explains_start(pod.revision, secs(900)));
+        oracle.withdraw(&place, secs(10));
+        assert!(oracle.explains_stop(pod.revision, secs(1)));
+        assert!(!oracle.explains_start(pod.revision, secs(900)));
+    }
+
+    #[test]
+    fn the_same_text_again_is_settled_for_later_sandboxes() {
+        let mut oracle = Oracle::default();
+        let place = Place::File("a".into());
+        let pod = oracle.publish(place.clone(), &PodTemplate::steady("web"), secs(0));
+        oracle.withdraw(&place, secs(10));
+        let again = oracle.publish(place.clone(), &pod, secs(11));
+        assert_eq!(again.revision, pod.revision);
+        assert!(oracle.explains_stop(pod.revision, secs(5)));
+        assert!(!oracle.explains_stop(pod.revision, secs(90)));
+        assert_eq!(oracle.wanted()["web"].len(), 1);
+    }
+
+    #[test]
+    fn what_was_read_last_may_run_while_the_text_is_spoilt() {
+        let mut oracle = Oracle::default();
+        let place = Place::File("a".into());
+        let read = oracle.publish(place.clone(), &PodTemplate::steady("web"), secs(0));
+        oracle.note_read(place.clone());
+        let unread = oracle.publish(place.clone(), &PodTemplate::steady("web"), secs(10));
+        assert!(!oracle.explains_start(read.revision, secs(900)));
+        oracle.spoil(&place, secs(901));
+        assert!(oracle.explains_start(read.revision, secs(2_000)));
+        assert_eq!(oracle.last_good(&place), Some(&unread));
+    }
+
+    #[test]
+    fn a_spoilt_text_may_go_either_way() {
+        let mut oracle = Oracle::default();
+        let place = Place::File("a".into());
+        let pod = oracle.publish(place.clone(), &PodTemplate::steady("web"), secs(0));
+        oracle.spoil(&place, secs(10));
+        assert!(oracle.explains_stop(pod.revision, secs(20)));
+        assert!(oracle.explains_start(pod.revision, secs(20)));
+        assert!(oracle.at(&place).is_none() && oracle.last_good(&place).is_some());
+    }
+}

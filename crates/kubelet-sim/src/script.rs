@@ -1,0 +1,130 @@
+//! What scenarios do to the world and see of it.
+//!
+//! Verbs for tests that lay down a course of events by hand. Owns nothing; acts
+//! on the driver's world.
+
+use std::time::Duration;
+
+use crate::faults::Faults;
+use crate::manifest::PodTemplate;
+use crate::runtime::Twist;
+use crate::sim::{NODE, SimWorld};
+
+/// A running container, for scenarios.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveContainer {
+    /// The runtime's id.
+    pub id: String,
+    /// Container name.
+    pub name: String,
+    /// The pod's uid.
+    pub uid: String,
+    /// Revision of the manifest behind its sandbox.
+    pub revision: u64,
+    /// Restart count.
+    pub attempt: u32,
+}
+
+impl SimWorld {
+    /// Writes a manifest file; returns the template with its revision.
+    pub fn put(&mut self, file: &str, template: &PodTemplate) -> PodTemplate {
+        let _guard = self.rt.enter();
+        self.world.lock().publish_file(&self.publishing, file, template)
+    }
+
+    /// Deletes a manifest file.
+    pub fn delete(&mut self, file: &str) {
+        let _guard = self.rt.enter();
+        self.world.lock().delete_manifest(&self.publishing, file);
+    }
+
+    /// Overwrites a manifest file with something that is no pod.
+    pub fn spoil(&mut self, file: &str) {
+        let _guard = self.rt.enter();
+        self.world.lock().spoil_file(&self.publishing, file, b"kind: [this is no pod");
+    }
+
+    /// Replaces what the URL serves.
+    pub fn serve(&mut self, templates: &[PodTemplate]) -> Vec<PodTemplate> {
+        let _guard = self.rt.enter();
+        self.world.lock().publish_url(templates)
+    }
+
+    /// Twists the next call of this name that has no twist yet.
+    pub fn twist(&mut self, call: &'static str, twist: Twist) {
+        self.world.lock().script.push_back((call, twist));
+    }
+
+    /// Changes the faults in force, without random mischief.
+    pub fn with_faults(&mut self, change: impl FnOnce(&mut Faults)) {
+        change(&mut self.world.lock().faults);
+    }
+
+    /// Moves the wall clock.
+    pub fn jump_wall(&mut self, by: jiff::SignedDuration) {
+        let _guard = self.rt.enter();
+        self.world.lock().jump_wall(by);
+    }
+
+    /// Ends every event stream.
+    pub fn break_event_streams(&mut self) {
+        self.world.lock().break_streams();
+    }
+
+    /// Kills a running container from outside.
+    pub fn kill(&mut self, id: &str) {
+        let _guard = self.rt.enter();
+        self.world.lock().end(id, 137, "Error");
+    }
+
+    /// Kills a pod's sandboxes from outside; containers run on.
+    pub fn kill_sandbox(&mut self, name: &str) {
+        let _guard = self.rt.enter();
+        let pod = format!("{name}-{NODE}");
+        let mut state = self.world.lock();
+        let all = state.objects.sandboxes.values();
+        let ids: Vec<String> = all.filter(|s| s.pod() == pod).map(|s| s.id.clone()).collect();
+        for id in ids {
+            state.unready_sandbox(&id, "killed from outside");
+        }
+    }
+
+    /// Running containers of a pod, by its manifest name.
+    pub fn running(&self, name: &str) -> Vec<LiveContainer> {
+        let pod = format!("{name}-{NODE}");
+        let state = self.world.lock();
+        let all = state.objects.containers.values();
+        all.filter(|c| c.is_running() && c.pod() == pod)
+            .map(|c| LiveContainer {
+                id: c.id.clone(),
+                name: c.name().to_owned(),
+                uid: c.uid().to_owned(),
+                revision: state.objects.sandboxes.get(&c.sandbox).map_or(0, |s| s.revision()),
+                attempt: c.attempt(),
+            })
+            .collect()
+    }
+
+    /// Number of sandboxes of a pod, by its manifest name.
+    pub fn sandboxes(&self, name: &str) -> usize {
+        let pod = format!("{name}-{NODE}");
+        let state = self.world.lock();
+        state.objects.sandboxes.values().filter(|s| s.pod() == pod).count()
+    }
+
+    /// Lets time pass until `done`; fails after `limit`.
+    pub fn wait_until(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        mut done: impl FnMut(&Self) -> bool,
+    ) -> &mut Self {
+        let end = self.instant() + limit;
+        while !done(self) {
+            let in_time = self.instant() < end;
+            self.expect(in_time, &format!("waited {}s in vain for: {what}", limit.as_secs()));
+            self.run_for(Duration::from_millis(100));
+        }
+        self
+    }
+}

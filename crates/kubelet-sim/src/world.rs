@@ -1,0 +1,204 @@
+//! The world outside the agent: runtime, files, URL, clocks, mischief.
+//!
+//! Owns all of it behind one lock that is never held across an await. Agents
+//! come and go; the world stays. Everything random is drawn from one generator,
+//! so a seed decides everything.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::faults::Faults;
+use crate::invariants::History;
+use crate::manifest::PodTemplate;
+use crate::node::{FileTree, WebPage};
+use crate::oracle::{Oracle, Place};
+use crate::runtime::{Objects, Twist};
+use crate::trace::Trace;
+
+/// Wall-clock time at the start of a run: 2026-01-01T00:00:00Z.
+const EPOCH_SECS: i64 = 1_767_225_600;
+
+/// The shared world.
+pub struct World {
+    state: Mutex<State>,
+    started: Instant,
+    /// Rung when the driver must look: a crash or a broken rule.
+    pub(crate) bell: Arc<Notify>,
+}
+
+/// Everything the world remembers.
+pub(crate) struct State {
+    pub(crate) rng: StdRng,
+    pub(crate) faults: Faults,
+    pub(crate) trace: Trace,
+    pub(crate) objects: Objects,
+    pub(crate) files: FileTree,
+    pub(crate) page: WebPage,
+    pub(crate) oracle: Oracle,
+    pub(crate) history: History,
+    /// Twists to apply to the next calls of a name, before any random ones.
+    pub(crate) script: VecDeque<(&'static str, Twist)>,
+    pub(crate) runtime_down: bool,
+    pub(crate) crash_wanted: bool,
+    pub(crate) violation: Option<Violation>,
+    wall_offset: SignedDuration,
+    started: Instant,
+    bell: Arc<Notify>,
+}
+
+/// A broken rule.
+#[derive(Debug, Clone)]
+pub struct Violation {
+    /// Name of the pod it is about; empty for the node.
+    pub pod: String,
+    /// What happened.
+    pub text: String,
+}
+
+/// One life of the agent. A dead agent's ports do nothing and never answer.
+#[derive(Clone)]
+pub struct Life {
+    alive: Arc<AtomicBool>,
+    /// Which life it is, from 1.
+    pub number: u64,
+}
+
+impl Life {
+    /// A new life.
+    pub fn new(number: u64) -> Self {
+        Self { alive: Arc::new(AtomicBool::new(true)), number }
+    }
+    /// Is it still running?
+    pub fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Relaxed)
+    }
+    /// Ends it.
+    pub fn end(&self) {
+        self.alive.store(false, Ordering::Relaxed);
+    }
+}
+
+impl World {
+    /// A world for one seed. Must be made inside the run's tokio runtime.
+    pub fn new(seed: u64, faults: Faults, echo: bool) -> Arc<Self> {
+        let started = Instant::now();
+        let bell = Arc::new(Notify::new());
+        Arc::new(Self {
+            state: Mutex::new(State {
+                rng: StdRng::seed_from_u64(seed),
+                faults,
+                trace: Trace::new(echo),
+                objects: Objects::default(),
+                files: FileTree::default(),
+                page: WebPage::default(),
+                oracle: Oracle::default(),
+                history: History::default(),
+                script: VecDeque::new(),
+                runtime_down: false,
+                crash_wanted: false,
+                violation: None,
+                wall_offset: SignedDuration::ZERO,
+                started,
+                bell: Arc::clone(&bell),
+            }),
+            started,
+            bell,
+        })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("world lock: a panic ends the run anyway")
+    }
+
+    /// Time since the run began.
+    pub fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Records that a manifest is published, without writing it anywhere.
+    pub fn publish(&self, place: Place, template: &PodTemplate) -> PodTemplate {
+        let mut state = self.lock();
+        let now = state.now();
+        state.oracle.publish(place, template, now)
+    }
+
+    /// Records that a manifest is withdrawn.
+    pub fn withdraw(&self, place: &Place) {
+        let mut state = self.lock();
+        let now = state.now();
+        state.oracle.withdraw(place, now);
+    }
+
+    /// The first broken rule, if any.
+    pub fn violation(&self) -> Option<Violation> {
+        self.lock().violation.clone()
+    }
+
+    /// The agent of this life dies at once.
+    pub(crate) fn request_crash(&self, life: &Life, why: &str) {
+        if !life.is_alive() {
+            return;
+        }
+        life.end();
+        let mut state = self.lock();
+        state.crash_wanted = true;
+        state.note("", format!("agent crashes {why}"));
+        self.bell.notify_one();
+    }
+}
+
+impl State {
+    pub(crate) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Wall-clock time, jumps included.
+    pub(crate) fn wall(&self) -> Timestamp {
+        let elapsed = SignedDuration::try_from(self.now()).unwrap_or(SignedDuration::MAX);
+        Timestamp::from_second(EPOCH_SECS)
+            .and_then(|epoch| epoch.checked_add(elapsed + self.wall_offset))
+            .unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+
+    /// Wall-clock time as CRI carries it.
+    pub(crate) fn wall_ns(&self) -> i64 {
+        i64::try_from(self.wall().as_nanosecond()).unwrap_or(i64::MAX)
+    }
+
+    pub(crate) fn jump_wall(&mut self, by: SignedDuration) {
+        self.wall_offset += by;
+        self.note("", format!("wall clock jumps by {}s", by.as_secs()));
+    }
+
+    pub(crate) fn note(&mut self, pod: &str, text: String) {
+        let now = self.now();
+        self.trace.record(now, pod, text);
+    }
+
+    /// Records the first broken rule; later ones follow from it.
+    pub(crate) fn violate(&mut self, pod: &str, text: String) {
+        self.note(pod, format!("RULE BROKEN: {text}"));
+        if self.violation.is_none() {
+            self.violation = Some(Violation { pod: pod.to_owned(), text });
+            self.bell.notify_one();
+        }
+    }
+
+    pub(crate) fn chance(&mut self, probability: f64) -> bool {
+        probability > 0.0 && self.rng.random_bool(probability.min(1.0))
+    }
+
+    /// An ordinary delay.
+    pub(crate) fn delay(&mut self) -> Duration {
+        let max = u64::try_from(self.faults.latency_max.as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(self.rng.random_range(0..=max))
+    }
+}

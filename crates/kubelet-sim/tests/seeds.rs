@@ -1,0 +1,47 @@
+//! Many random lives of a node, each from one number.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use kubelet_sim::seeds;
+
+#[test]
+fn node_converges_under_faults() {
+    let count = seeds::seed_count();
+    let drawn = AtomicU64::new(0);
+    let next = || {
+        let seed = drawn.fetch_add(1, Ordering::Relaxed);
+        (seed < count).then_some(seed)
+    };
+    match seeds::run_many(next, |_| {}) {
+        Ok(done) => assert_eq!(done, count),
+        Err(failures) => {
+            for failure in &failures {
+                eprintln!("{}\n", failure.report);
+            }
+            let failed: Vec<u64> = failures.iter().map(|f| f.seed).collect();
+            panic!("failing seeds: {failed:?}\n{}", seeds::replay_line(failed[0]));
+        }
+    }
+}
+
+/// Replays `KLET_SIM_SEED` with its whole trace; without it, a fixed seed.
+#[test]
+fn replay() {
+    if seeds::replay_seed().is_some() {
+        seeds::show_agent_log();
+    }
+    let (digest, lines) = seeds::run_seed(seeds::replay_seed().unwrap_or(42));
+    assert!(lines > 0, "a run leaves a trace");
+    eprintln!("{lines} lines of trace, digest {digest:016x}");
+}
+
+#[test]
+fn one_seed_has_one_trace() {
+    for seed in (0..5).chain(1_085..1_095) {
+        assert_eq!(
+            seeds::run_seed(seed),
+            seeds::run_seed(seed),
+            "seed {seed} took two different courses"
+        );
+    }
+}
