@@ -9,11 +9,12 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::http;
 use crate::pods::{self, PodView};
 use crate::process::{self, Process};
+use crate::upstream;
 use crate::wait::eventually;
 
 /// How long klet may take to answer on its health port.
@@ -67,23 +68,27 @@ impl Klet {
         };
         let klet =
             Self { process: None, health_port: health.1, read_only_port: read_only.1, options };
-        let config = json!({
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "staticPodPath": klet.options.manifests,
-            "podLogsDir": klet.pod_logs_dir(),
-            "containerRuntimeEndpoint": klet.options.endpoint,
-            "healthzPort": klet.health_port,
-            "readOnlyPort": klet.read_only_port,
-            "failCgroupV1": false,
-            // A standalone node has no API server to ask.
-            "authentication": {"webhook": {"enabled": false}},
-            "authorization": {"mode": "AlwaysAllow"},
-        });
+        let config = klet.config();
         let path = klet.config_path();
         fs::write(&path, format!("{config:#}\n"))
             .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(klet)
+    }
+
+    fn config(&self) -> Value {
+        json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "staticPodPath": self.options.manifests,
+            "podLogsDir": self.pod_logs_dir(),
+            "containerRuntimeEndpoint": self.options.endpoint,
+            "healthzPort": self.health_port,
+            "readOnlyPort": self.read_only_port,
+            "failCgroupV1": false,
+            // A standalone node has no API server to ask.
+            "authentication": {"webhook": {"enabled": false}},
+            "authorization": {"mode": "AlwaysAllow"},
+        })
     }
 
     /// Starts the process and does not wait for it.
@@ -98,6 +103,29 @@ impl Klet {
             .arg("--hostname-override")
             .arg(&self.options.node_name);
         self.process = Some(Process::spawn("klet", &mut command, &self.log_path())?);
+        Ok(())
+    }
+
+    /// Starts the upstream kubelet in klet's place: same directories, manifests,
+    /// runtime and ports.
+    pub fn launch_upstream(&mut self, binary: &Path) -> Result<()> {
+        let mut config = self.config();
+        upstream::extend(&mut config, &upstream::settings()?);
+        let path = self.options.dir.join("upstream-config.json");
+        fs::write(&path, format!("{config:#}\n"))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        let mut command = Command::new(binary);
+        command
+            .arg("--config")
+            .arg(&path)
+            .arg("--root-dir")
+            .arg(self.root_dir())
+            .arg("--cert-dir")
+            .arg(self.options.dir.join("pki"))
+            .arg("--hostname-override")
+            .arg(&self.options.node_name);
+        let log = self.options.dir.join("upstream.log");
+        self.process = Some(Process::spawn("upstream kubelet", &mut command, &log)?);
         Ok(())
     }
 

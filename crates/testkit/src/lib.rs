@@ -23,6 +23,7 @@ pub mod node;
 pub mod pods;
 pub mod process;
 pub mod slot;
+pub mod upstream;
 pub mod wait;
 
 pub use containerd::{Containerd, ContainerdOptions};

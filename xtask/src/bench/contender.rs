@@ -136,26 +136,7 @@ fn config(
         "authorization": {"mode": "AlwaysAllow"},
     });
     if upstream {
-        let more = json!({
-            "port": klet::reserve_port(0)?.1,
-            "cgroupDriver": "cgroupfs",
-            "cgroupsPerQOS": false,
-            "enforceNodeAllocatable": [],
-            "failSwapOn": false,
-            "localStorageCapacityIsolation": false,
-            "makeIPTablesUtilChains": false,
-            "imageGCHighThresholdPercent": 100,
-            "evictionHard": {
-                "memory.available": "0%",
-                "nodefs.available": "0%",
-                "nodefs.inodesFree": "0%",
-                "imagefs.available": "0%",
-                "imagefs.inodesFree": "0%",
-            },
-        });
-        if let (Some(config), Some(more)) = (config.as_object_mut(), more.as_object()) {
-            config.extend(more.clone());
-        }
+        testkit::upstream::extend(&mut config, &testkit::upstream::settings()?);
     }
     Ok(config)
 }
