@@ -117,11 +117,19 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, StartError> {
         pod_logs_dir: config.pod_logs_dir.clone(),
         container_log_links_dir: CONTAINER_LOG_LINKS.into(),
         max_restart_period: config.max_container_restart_period,
+        follow_events: follow_events(config),
         memory_bytes: memory_bytes(),
         node_ips: node_ips(flags.node_ip.as_deref()),
         max_dead_per_container: u32::try_from(flags.maximum_dead_containers_per_container)
             .unwrap_or(0),
     })
+}
+
+/// Events are followed unless upstream's gate for them is switched off by name;
+/// its default is off there.
+fn follow_events(config: &Config) -> bool {
+    let gates = config.wire().feature_gates.as_ref();
+    gates.and_then(|gates| gates.get("EventedPLEG")) != Some(&false)
 }
 
 /// The override or the machine's name, trimmed and in lower case.

@@ -25,7 +25,7 @@ impl Agent {
         let runtime = Metered::new(Arc::clone(&ports.runtime), Arc::clone(&metrics));
         let ports = Ports { runtime: Arc::new(runtime), ..ports };
         let desired = pod_sources::start(&settings, &ports);
-        let (observations, runtime) = pleg::start(&ports, &metrics);
+        let (observations, runtime) = pleg::start(&ports, &metrics, settings.follow_events);
         let shared = Shared {
             ports,
             settings: Arc::new(settings),

@@ -35,14 +35,17 @@ pub(super) struct Events {
 }
 
 enum State {
+    /// Nobody wants events.
+    Off,
     Pausing(Instant),
     Connecting(BoxFuture<'static, Result<EventStream, CallError>>),
     Live(EventStream),
 }
 
 impl Events {
-    pub(super) fn new(runtime: Arc<dyn Runtime>) -> Self {
-        Self { runtime, state: State::Pausing(Instant::now()), pause: RECONNECT_MIN }
+    pub(super) fn new(runtime: Arc<dyn Runtime>, follow: bool) -> Self {
+        let state = if follow { State::Pausing(Instant::now()) } else { State::Off };
+        Self { runtime, state, pause: RECONNECT_MIN }
     }
 
     /// True while events flow.
@@ -54,6 +57,7 @@ impl Events {
     pub(super) async fn next(&mut self) -> Signal {
         loop {
             match &mut self.state {
+                State::Off => std::future::pending().await,
                 State::Pausing(until) => {
                     sleep_until(*until).await;
                     let runtime = Arc::clone(&self.runtime);

@@ -27,8 +27,13 @@ use std::sync::Arc;
 use crate::metrics::Metrics;
 use crate::ports::Ports;
 
-/// Starts observing; returns the table and the runtime's state.
-pub fn start(ports: &Ports, metrics: &Arc<Metrics>) -> (Observations, RuntimeStateReader) {
+/// Starts observing; returns the table and the runtime's state. Without
+/// `follow_events` the runtime is listed every second, whatever it can stream.
+pub fn start(
+    ports: &Ports,
+    metrics: &Arc<Metrics>,
+    follow_events: bool,
+) -> (Observations, RuntimeStateReader) {
     let (observations, requests) = Observations::new();
     let (writer, reader) = runtime_state::channel();
     let relister = relist::Relister::new(
@@ -37,6 +42,7 @@ pub fn start(ports: &Ports, metrics: &Arc<Metrics>) -> (Observations, RuntimeSta
         requests,
         writer,
         Arc::clone(metrics),
+        follow_events,
     );
     ports.tasks.spawn(relister.run());
     (observations, reader)

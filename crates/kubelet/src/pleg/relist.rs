@@ -68,10 +68,11 @@ impl Relister {
         requests: mpsc::Receiver<PodUid>,
         state: RuntimeStateWriter,
         metrics: Arc<Metrics>,
+        follow_events: bool,
     ) -> Self {
         let now = Instant::now();
         Self {
-            events: Events::new(Arc::clone(&ports.runtime)),
+            events: Events::new(Arc::clone(&ports.runtime), follow_events),
             ports,
             all,
             requests,

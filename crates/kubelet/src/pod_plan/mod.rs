@@ -23,7 +23,7 @@ use kubelet_model::{
 
 pub use containers::{RestartPolicy, restart_policy, should_start};
 pub use memory::{FailedStart, Memory, RETRY_AFTER_ERROR};
-pub use terminate::{Termination, plan_cleanup, plan_termination};
+pub use terminate::{Termination, plan_end, plan_termination};
 
 /// Facts besides the pod and its observation.
 #[derive(Debug, Clone, Copy)]

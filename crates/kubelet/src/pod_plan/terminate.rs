@@ -21,18 +21,28 @@ pub fn plan_termination(seen: &ObservedPod, termination: Termination, now: Mono)
     stop_everything(seen, left, StopReason::PodTerminating)
 }
 
-/// Removes what is left of a stopped pod, files last. Empty once all is gone
-/// and `files_removed`.
-pub fn plan_cleanup(seen: &ObservedPod, memory: &Memory, files_removed: bool) -> Steps {
+/// Stops and removes a pod that nobody wants, files last. Empty once all is gone
+/// and `files_removed`. Each step presupposes that those before it succeeded.
+pub fn plan_end(
+    seen: &ObservedPod,
+    termination: Termination,
+    memory: &Memory,
+    files_removed: bool,
+    now: Mono,
+) -> Steps {
+    let mut steps = plan_termination(seen, termination, now);
     let containers: Vec<_> = seen
         .containers
         .iter()
         .map(|c| Action::RemoveContainer { id: c.id.clone(), name: c.name.clone() })
         .collect();
-    let sandboxes = seen.sandboxes.iter().map(|s| s.id.clone()).collect();
-    let mut steps = Steps::new();
+    let (ready, stopped): (Vec<_>, Vec<_>) = seen.sandboxes.iter().partition(|s| s.ready);
+    let stopped = stopped.into_iter().map(|s| s.id.clone()).collect();
+    let ready: Vec<_> =
+        ready.into_iter().map(|s| Action::RemoveSandbox { id: s.id.clone() }).collect();
     steps.extend((!containers.is_empty()).then_some(containers));
-    steps.extend(prune::remove_sandboxes(sandboxes, memory));
+    steps.extend((!ready.is_empty()).then_some(ready));
+    steps.extend(prune::remove_sandboxes(stopped, memory));
     if !files_removed {
         steps.push(vec![Action::RemovePodFiles]);
     }

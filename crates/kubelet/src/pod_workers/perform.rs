@@ -55,6 +55,8 @@ impl Worker {
             seen,
         );
         let mut orders = self.orders.clone();
+        let touches_runtime =
+            steps.iter().flatten().any(|action| !matches!(action, Action::RemovePodFiles));
         for step in steps {
             for action in &step {
                 if let Action::StartContainer { name, .. } = action {
@@ -70,7 +72,9 @@ impl Worker {
                 break;
             }
         }
-        self.fence = self.now();
+        if touches_runtime {
+            self.fence = self.now();
+        }
         hold.settle();
     }
 

@@ -179,11 +179,9 @@ impl Worker {
     }
 
     fn decide_end(&self, seen: &ObservedPod, termination: Termination) -> Decision {
-        let (steps, stage) = if seen.may_run() {
-            (pod_plan::plan_termination(seen, termination, self.now()), Stage::Terminating)
-        } else {
-            (pod_plan::plan_cleanup(seen, &self.memory, self.files_removed), Stage::Terminated)
-        };
+        let now = self.now();
+        let steps = pod_plan::plan_end(seen, termination, &self.memory, self.files_removed, now);
+        let stage = if seen.may_run() { Stage::Terminating } else { Stage::Terminated };
         let finished = steps.is_empty();
         Decision { steps, waiting: BTreeMap::new(), wake_at: None, stage, finished }
     }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::dsl::{self, Scene};
 use super::model::{World, at};
 use super::render;
-use crate::pod_plan::{Memory, Termination, plan_cleanup, plan_termination, restart_policy};
+use crate::pod_plan::{Memory, Termination, plan_end, plan_termination, restart_policy};
 use crate::pod_plan::{PodPlan, should_start};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -232,17 +232,17 @@ proptest! {
     }
 
     #[test]
-    fn a_pod_told_to_end_is_gone_after_a_stop_and_a_removal(scene in any_scene()) {
+    fn a_pod_told_to_end_is_gone_after_one_plan(scene in any_scene()) {
         let termination = Termination { since: dsl::NOW, grace: Grace::from_secs(30) };
         let mut world = World::new(scene, 137);
-        let stop = plan_termination(&world.scene.seen, termination, dsl::NOW);
-        world.perform(&stop);
-        prop_assert!(!world.scene.seen.may_run());
-        let remove = plan_cleanup(&world.scene.seen, &Memory::default(), world.files_removed);
-        world.perform(&remove);
+        let plan = |world: &World| {
+            let memory = &world.scene.memory;
+            plan_end(&world.scene.seen, termination, memory, world.files_removed, dsl::NOW)
+        };
+        let steps = plan(&world);
+        world.perform(&steps);
         prop_assert!(world.scene.seen.is_gone());
-        prop_assert!(plan_termination(&world.scene.seen, termination, at(1)).is_empty());
-        prop_assert!(plan_cleanup(&world.scene.seen, &Memory::default(), world.files_removed).is_empty());
+        prop_assert!(plan(&world).is_empty());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use kubelet_model::Grace;
 
 use super::dsl::{NOW, scene};
 use super::render;
-use crate::pod_plan::{Memory, Termination, plan_cleanup, plan_termination};
+use crate::pod_plan::{Memory, Termination, plan_end, plan_termination};
 
 fn check_stop(grace: i64, elapsed: u64, text: &str, expected: Expect) {
     let termination = Termination { since: NOW, grace: Grace::from_secs(grace) };
@@ -15,12 +15,11 @@ fn check_stop(grace: i64, elapsed: u64, text: &str, expected: Expect) {
     expected.assert_eq(&render::steps(&plan_termination(&scene(text).seen, termination, now)));
 }
 
-fn check_cleanup(files_removed: bool, text: &str, expected: Expect) {
-    expected.assert_eq(&render::steps(&plan_cleanup(
-        &scene(text).seen,
-        &Memory::default(),
-        files_removed,
-    )));
+fn check_end(files_removed: bool, text: &str, expected: Expect) {
+    let termination = Termination { since: NOW, grace: Grace::from_secs(30) };
+    let seen = scene(text).seen;
+    let steps = plan_end(&seen, termination, &Memory::default(), files_removed, NOW);
+    expected.assert_eq(&render::steps(&steps));
 }
 
 #[test]
@@ -60,7 +59,7 @@ fn what_is_dead_needs_no_stopping() {
 
 #[test]
 fn containers_go_before_sandboxes_and_files_last() {
-    check_cleanup(
+    check_end(
         false,
         "web Always app,db: sandbox 0 dead; app exited=1; db created",
         expect![[r#"
@@ -69,6 +68,18 @@ fn containers_go_before_sandboxes_and_files_last() {
             remove sandbox s0
             remove files"#]],
     );
-    check_cleanup(false, "web Always: no sandbox", expect!["remove files"]);
-    check_cleanup(true, "web Always: no sandbox", expect!["nothing"]);
+    check_end(false, "web Always: no sandbox", expect!["remove files"]);
+    check_end(true, "web Always: no sandbox", expect!["nothing"]);
+    check_end(
+        false,
+        "web Always app,db: sandbox 0 dead; sandbox 1 ready; app running; db exited=0",
+        expect![[r#"
+            stop app-0 30s PodTerminating
+            stop sandbox s1
+            remove app-0 + remove db-0
+            remove sandbox s1
+            stop sandbox s0
+            remove sandbox s0
+            remove files"#]],
+    );
 }
