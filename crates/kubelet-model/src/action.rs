@@ -16,10 +16,6 @@ impl Grace {
     pub fn from_secs(seconds: i64) -> Self {
         Self(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
     }
-    /// The shorter of the two.
-    pub fn shorten(self, limit: Self) -> Self {
-        Self(self.0.min(limit.0))
-    }
     /// What is left after `elapsed`, but never less than the floor.
     pub fn after(self, elapsed: Duration) -> Self {
         Self(self.0.saturating_sub(elapsed).max(Self::FLOOR.0))
@@ -73,7 +69,16 @@ pub enum Action {
         /// Which.
         id: SandboxId,
     },
-    /// Remove the pod's log directory, log links and state directory.
+    /// Link a container's log into the flat directory that log shippers read.
+    LinkLog {
+        /// Which instance.
+        id: ContainerId,
+        /// Its name.
+        name: ContainerName,
+        /// Its number: the name of its log.
+        restart_count: u32,
+    },
+    /// Remove the pod's log directory.
     RemovePodFiles,
 }
 

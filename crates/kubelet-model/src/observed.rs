@@ -167,6 +167,15 @@ impl ObservedPod {
 }
 
 impl ContainerState {
+    /// The state's name, as metrics label it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Running { .. } => "running",
+            Self::Exited(_) => "exited",
+            Self::Unknown => "unknown",
+        }
+    }
     /// Running, or might be.
     pub fn may_run(&self) -> bool {
         matches!(self, Self::Running { .. } | Self::Unknown)

@@ -15,12 +15,8 @@ pub enum WaitReason {
     ImagePullBackOff,
     /// Policy `Never`, and the image is not here.
     ErrImageNeverPull,
-    /// The image name cannot be used.
-    InvalidImageName,
     /// The runtime could not look the image up.
     ImageInspectError,
-    /// The container's configuration could not be made.
-    CreateContainerConfigError,
     /// The runtime refused to create it.
     CreateContainerError,
     /// The runtime could not start it.
@@ -36,9 +32,7 @@ impl WaitReason {
             Self::ErrImagePull => "ErrImagePull",
             Self::ImagePullBackOff => "ImagePullBackOff",
             Self::ErrImageNeverPull => "ErrImageNeverPull",
-            Self::InvalidImageName => "InvalidImageName",
             Self::ImageInspectError => "ImageInspectError",
-            Self::CreateContainerConfigError => "CreateContainerConfigError",
             Self::CreateContainerError => "CreateContainerError",
             Self::RunContainerError => "RunContainerError",
         }

@@ -2,6 +2,7 @@
 //!
 //! Upstream: pkg/kubelet/metrics.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -19,14 +20,21 @@ pub struct Operation {
     pub operation_type: &'static str,
 }
 
+/// Label of the container gauge.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ContainerState {
+    /// `created`, `running`, `exited` or `unknown`.
+    pub container_state: &'static str,
+}
+
 /// Every metric; incremented where the thing happens.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
     /// Sandboxes that are ready.
     pub running_pods: Gauge,
-    /// Containers that run.
-    pub running_containers: Gauge,
+    /// Containers, by state.
+    pub running_containers: Family<ContainerState, Gauge>,
     /// Pods the sources want.
     pub desired_pods: Gauge,
     /// Pod workers alive.
@@ -59,7 +67,7 @@ impl Metrics {
         let metrics = Self {
             registry: Mutex::default(),
             running_pods: Gauge::default(),
-            running_containers: Gauge::default(),
+            running_containers: Family::default(),
             desired_pods: Gauge::default(),
             working_pods: Gauge::default(),
             worker_panics: Counter::default(),
@@ -116,6 +124,16 @@ impl Metrics {
         );
     }
 
+    /// Takes over what exists right now.
+    pub fn count(&self, ready_sandboxes: usize, containers: BTreeMap<&'static str, usize>) {
+        self.running_pods.set(as_gauge(ready_sandboxes));
+        self.running_containers.clear();
+        for (container_state, count) in containers {
+            let label = ContainerState { container_state };
+            self.running_containers.get_or_create(&label).set(as_gauge(count));
+        }
+    }
+
     /// The text that `/metrics` answers.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -127,6 +145,10 @@ impl Metrics {
     fn lock(&self) -> std::sync::MutexGuard<'_, Registry> {
         self.registry.lock().expect("metrics lock: no code panics while holding it")
     }
+}
+
+fn as_gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 fn seconds() -> Histogram {

@@ -19,9 +19,9 @@ use crate::wiring::Agent;
 /// Where flat links to container logs lie; log shippers expect them there.
 const CONTAINER_LOG_LINKS: &str = "/var/log/containers";
 
-/// Why the agent could not start.
+/// Why the agent could not start or go on.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum NodeError {
     /// No node name.
     #[error("this machine has no usable host name ({0:?}); set --hostname-override")]
     NoHostname(String),
@@ -39,6 +39,9 @@ pub enum StartError {
     /// A port cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// A part that nothing works without has panicked.
+    #[error("the {0} panicked, see the log; pods keep running, start the agent again")]
+    Panicked(&'static str),
 }
 
 /// A node ready to run.
@@ -52,7 +55,7 @@ pub struct Node {
 
 impl Node {
     /// Reads what the machine tells and what the configuration says.
-    pub fn new(config: &Config, flags: &Flags) -> Result<Self, StartError> {
+    pub fn new(config: &Config, flags: &Flags) -> Result<Self, NodeError> {
         let runtime = &config.runtime;
         let image_endpoint =
             Some(runtime.image_endpoint.clone()).filter(|image| image != &runtime.endpoint);
@@ -69,7 +72,7 @@ impl Node {
     }
 
     /// Runs until `shutdown`. Pods keep running after that.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), StartError> {
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), NodeError> {
         let fs = RealFs;
         let settings = &self.settings;
         make_dir(&fs, &settings.root_dir, 0o750)?;
@@ -93,14 +96,17 @@ impl Node {
             let router = server::read_only_router(agent.view());
             server::serve(&tasks, "read-only API", address, router).await?;
         }
-        shutdown.await;
+        let ended = tokio::select! { biased;
+            () = shutdown => Ok(()),
+            task = tasks.vital_failure() => Err(NodeError::Panicked(task)),
+        };
         tracing::info!("stopping; pods keep running");
         tasks.abort_all();
-        Ok(())
+        ended
     }
 }
 
-fn settings(config: &Config, flags: &Flags) -> Result<Settings, StartError> {
+fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
     let sources = &config.pod_sources;
     let headers = sources.static_pod_url_header.iter();
     Ok(Settings {
@@ -133,12 +139,12 @@ fn follow_events(config: &Config) -> bool {
 }
 
 /// The override or the machine's name, trimmed and in lower case.
-fn node_name(override_: Option<&str>) -> Result<String, StartError> {
+fn node_name(override_: Option<&str>) -> Result<String, NodeError> {
     let uname = rustix::system::uname();
     let machine = uname.nodename().to_string_lossy().into_owned();
     let name = override_.filter(|name| !name.is_empty()).unwrap_or(&machine);
     let name = name.trim().to_lowercase();
-    if name.is_empty() { Err(StartError::NoHostname(machine)) } else { Ok(name) }
+    if name.is_empty() { Err(NodeError::NoHostname(machine)) } else { Ok(name) }
 }
 
 fn memory_bytes() -> u64 {
@@ -172,7 +178,7 @@ fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-fn make_dir(fs: &dyn Fs, path: &Path, mode: u32) -> Result<(), StartError> {
-    let fail = |source| StartError::Directory { path: path.to_owned(), source };
+fn make_dir(fs: &dyn Fs, path: &Path, mode: u32) -> Result<(), NodeError> {
+    let fail = |source| NodeError::Directory { path: path.to_owned(), source };
     fs.create_dir_all(path, mode).map_err(fail)
 }

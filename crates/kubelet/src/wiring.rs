@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::metered::Metered;
 use crate::metrics::Metrics;
+use crate::pleg::Observations;
 use crate::pod_workers::{self, Shared};
 use crate::ports::Ports;
 use crate::server::View;
@@ -14,6 +15,7 @@ use crate::{pleg, pod_sources};
 /// A running agent. Its tasks live until the ports' `Tasks` end them.
 pub struct Agent {
     statuses: Statuses,
+    observations: Observations,
     metrics: Arc<Metrics>,
 }
 
@@ -29,13 +31,13 @@ impl Agent {
         let shared = Shared {
             ports,
             settings: Arc::new(settings),
-            observations,
+            observations: observations.clone(),
             runtime,
             statuses: statuses.clone(),
             metrics: Arc::clone(&metrics),
         };
         pod_workers::start(shared, desired);
-        Self { statuses, metrics }
+        Self { statuses, observations, metrics }
     }
 
     /// Every pod the agent knows, with its status.
@@ -45,6 +47,10 @@ impl Agent {
 
     /// What the servers show.
     pub fn view(&self) -> View {
-        View { statuses: self.statuses.clone(), metrics: Arc::clone(&self.metrics) }
+        View {
+            statuses: self.statuses.clone(),
+            observations: self.observations.clone(),
+            metrics: Arc::clone(&self.metrics),
+        }
     }
 }

@@ -48,7 +48,8 @@ async fn look_at_sandbox(
     known: Option<&ObservedPod>,
 ) -> Result<Option<ObservedSandbox>, CallError> {
     let id = SandboxId::new(&listed.id);
-    if let Some(old) = known.and_then(|pod| pod.sandboxes.iter().find(|s| s.id == id)) {
+    let old = known.and_then(|pod| pod.sandboxes.iter().find(|s| s.id == id));
+    if let Some(old) = old.filter(|old| old.ready || !parse::is_ready(listed)) {
         return Ok(Some(ObservedSandbox { ready: parse::is_ready(listed), ..old.clone() }));
     }
     if !parse::is_ready(listed) {

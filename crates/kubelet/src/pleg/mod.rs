@@ -4,8 +4,8 @@
 //! [`Observations`]. Never decides what a pod should do. Where the runtime
 //! streams events a full listing is only a safety net; where it does not, the
 //! listing is the engine. Either way an observation is a level: a lost or
-//! doubled event costs latency, never correctness. A pod is inspected by a
-//! task of its own, so one hung call delays one pod only.
+//! doubled event costs latency, never correctness. Inspections run side by side,
+//! so one hung call delays one pod only.
 //! Upstream: pkg/kubelet/pleg, pkg/kubelet/container/cache.go.
 
 mod diff;
@@ -44,6 +44,6 @@ pub fn start(
         Arc::clone(metrics),
         follow_events,
     );
-    ports.tasks.spawn(relister.run());
+    ports.tasks.spawn_vital("pleg", relister.run());
     (observations, reader)
 }

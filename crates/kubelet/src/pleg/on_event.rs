@@ -23,11 +23,14 @@ impl Relister {
             Signal::Event(event) => self.on_event(event),
             Signal::Connected => {
                 tracing::info!("following the runtime's events");
-                self.next_listing = Instant::now();
+                self.events_lost = false;
+                self.list_now();
             }
             Signal::Lost(error) => {
                 let why = error.map_or("the runtime closed it".to_owned(), |e| e.to_string());
-                tracing::debug!(why, "event stream lost; listing until it is back");
+                if !std::mem::replace(&mut self.events_lost, true) {
+                    tracing::warn!(why, "event stream lost; listing every second until it is back");
+                }
                 self.next_listing = self.next_listing.min(Instant::now() + RELIST_ENGINE);
             }
             Signal::Unsupported => {
@@ -41,8 +44,14 @@ impl Relister {
         self.metrics.events.inc();
         let id = ContainerId::new(event.container_id);
         let ended = matches!(event.kind, RuntimeEventKind::Stopped | RuntimeEventKind::Deleted);
-        if event.kind == RuntimeEventKind::Stopped && self.exits.len() < STRANGERS_MAX {
-            self.exits.insert(id.clone(), 0);
+        match event.kind {
+            RuntimeEventKind::Stopped if self.exits.len() < STRANGERS_MAX => {
+                self.exits.insert(id.clone(), 0);
+            }
+            RuntimeEventKind::Deleted => {
+                self.exits.remove(&id);
+            }
+            _ => {}
         }
         let Some(uid) = self.all.owner(&id) else {
             return self.on_stranger(id, event.pod_uid, event.kind);
@@ -62,13 +71,12 @@ impl Relister {
             }
         } else if kind == RuntimeEventKind::Deleted {
             self.strangers.remove(&id);
-            self.exits.remove(&id);
         } else if self.strangers.len() < STRANGERS_MAX {
             self.strangers.entry(id).or_insert(Instant::now() + STRANGER_DELAY);
         } else {
             self.strangers.clear();
             self.exits.clear();
-            self.next_listing = Instant::now();
+            self.list_now();
         }
     }
 
@@ -79,8 +87,9 @@ impl Relister {
             self.strangers.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
         for id in due {
             self.strangers.remove(&id);
+            // By now its exit shows, or it is not a container at all.
+            self.exits.remove(&id);
             if self.all.owner(&id).is_none() {
-                self.exits.remove(&id);
                 let runtime = Arc::clone(&self.ports.runtime);
                 self.identifications.push(Box::pin(identify(runtime, id)));
             }

@@ -32,6 +32,7 @@ const EXIT_LAG_MIN: Duration = Duration::from_millis(5);
 const EXIT_LAG_MAX: Duration = Duration::from_secs(1);
 const EXIT_LAG_TRIES: u32 = 12;
 
+type Inspection = Result<ObservedPod, CallError>;
 type Listing = Result<(Vec<v1::PodSandbox>, Vec<v1::Container>), CallError>;
 pub(super) type Health = Result<(Option<String>, v1::StatusResponse), CallError>;
 
@@ -46,12 +47,15 @@ pub(super) struct Relister {
     pub(super) listing: Option<(Mono, BoxFuture<'static, Listing>)>,
     pub(super) next_listing: Instant,
     pub(super) failed_listings: u32,
+    /// Another listing was asked for while one was under way.
+    pub(super) list_again: bool,
+    pub(super) events_lost: bool,
     /// Why the last listing failed, and why the runtime calls itself unready.
     pub(super) listing_problem: Option<String>,
     pub(super) health_problem: Option<String>,
     pub(super) health: Option<BoxFuture<'static, Health>>,
     pub(super) next_health: Instant,
-    pub(super) inspections: FuturesUnordered<BoxFuture<'static, ObservedPod>>,
+    pub(super) inspections: FuturesUnordered<BoxFuture<'static, (PodUid, Inspection)>>,
     /// Pods under inspection; true if another look was asked for meanwhile.
     pub(super) inspecting: BTreeMap<PodUid, bool>,
     /// Exits announced but not yet visible, with the tries so far.
@@ -81,6 +85,8 @@ impl Relister {
             listing: None,
             next_listing: now,
             failed_listings: 0,
+            list_again: false,
+            events_lost: false,
             listing_problem: None,
             health_problem: Some("the runtime has not answered yet".to_owned()),
             health: None,
@@ -97,7 +103,7 @@ impl Relister {
         loop {
             let next_stranger = self.strangers.values().min().copied();
             tokio::select! { biased;
-                Some(pod) = self.inspections.next() => self.inspected(pod),
+                Some((uid, pod)) = self.inspections.next() => self.inspected(uid, pod),
                 Some(owner) = self.identifications.next() => self.identified(owner),
                 signal = self.events.next() => self.on_signal(signal),
                 Some(uid) = self.requests.recv() => self.inspect(uid, Duration::ZERO),
@@ -140,6 +146,15 @@ impl Relister {
         }
         self.publish_state(|_| {});
         self.next_listing = Instant::now() + self.listing_period();
+        if std::mem::take(&mut self.list_again) {
+            self.next_listing = Instant::now();
+        }
+    }
+
+    /// Asks for a listing that begins after this call.
+    pub(super) fn list_now(&mut self) {
+        self.list_again = self.listing.is_some();
+        self.next_listing = Instant::now();
     }
 
     fn listing_period(&self) -> Duration {
@@ -171,11 +186,6 @@ impl Relister {
                 self.inspect(uid, Duration::ZERO);
             }
         }
-        let running =
-            containers.iter().filter(|c| c.state() == v1::ContainerState::ContainerRunning);
-        self.metrics.running_containers.set(running.count() as i64);
-        let ready = sandboxes.iter().filter(|s| parse::is_ready(s));
-        self.metrics.running_pods.set(ready.count() as i64);
     }
 
     /// Starts a look at one pod, or another one after that under way.
@@ -188,22 +198,22 @@ impl Relister {
         let (ports, all) = (self.ports.clone(), self.all.clone());
         self.inspections.push(Box::pin(async move {
             sleep(delay).await;
-            loop {
-                let began = ports.clock.mono();
-                match inspect(&*ports.runtime, &uid, all.get(&uid), began).await {
-                    Ok(pod) => return pod,
-                    Err(error) => {
-                        tracing::debug!(pod = %uid, %error, "pod could not be inspected; trying again");
-                        sleep(ports.jitter.spread(INSPECT_RETRY)).await;
-                    }
-                }
-            }
+            let began = ports.clock.mono();
+            let pod = inspect(&*ports.runtime, &uid, all.get(&uid), began).await;
+            (uid, pod)
         }));
     }
 
-    fn inspected(&mut self, pod: ObservedPod) {
-        let uid = pod.uid.clone();
+    fn inspected(&mut self, uid: PodUid, pod: Inspection) {
         let again = self.inspecting.remove(&uid).unwrap_or(false);
+        let pod = match pod {
+            Ok(pod) => pod,
+            Err(error) => {
+                self.all.set_problem(&uid, error.to_string());
+                let delay = self.ports.jitter.spread(INSPECT_RETRY);
+                return self.inspect(uid, delay);
+            }
+        };
         let lag = self.lagging_exit(&pod);
         self.all.publish(pod);
         match lag {

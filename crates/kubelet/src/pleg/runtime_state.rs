@@ -52,10 +52,6 @@ pub(super) fn channel() -> (RuntimeStateWriter, RuntimeStateReader) {
 }
 
 impl RuntimeStateReader {
-    /// The state now.
-    pub fn current(&self) -> RuntimeState {
-        self.shared.lock().1.clone()
-    }
     /// The state now; `changed` waits for one that differs from it.
     pub fn current_and_update(&mut self) -> RuntimeState {
         let state = self.shared.lock();

@@ -29,6 +29,8 @@ pub struct Memory {
     exits_seen: BTreeMap<ContainerName, (ContainerId, Mono)>,
     /// The last failed start per container, until a start succeeds.
     pub failed_starts: BTreeMap<ContainerName, FailedStart>,
+    /// Containers whose logs have been linked by this agent.
+    pub linked_logs: BTreeSet<ContainerId>,
     /// Sandboxes that were stopped, not just seen stopped.
     pub stopped_sandboxes: BTreeSet<SandboxId>,
     /// The last failure of a step that concerns the whole pod.
@@ -76,6 +78,7 @@ impl FailedStart {
 impl Memory {
     /// Notes when each exit was first seen, and forgets those of older instances.
     pub fn note_observation(&mut self, seen: &ObservedPod, now: Mono) {
+        self.linked_logs.retain(|id| seen.containers.iter().any(|c| &c.id == id));
         self.stopped_sandboxes.retain(|id| seen.sandboxes.iter().any(|s| &s.id == id));
         for container in &seen.containers {
             let current = seen.current(&container.name).map(|c| &c.id);

@@ -18,7 +18,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use kubelet_model::{
-    Action, BackoffPolicy, ContainerName, DesiredPod, Mono, ObservedPod, Steps, Waiting,
+    Action, BackoffPolicy, ContainerName, ContainerState, DesiredPod, Mono, ObservedContainer,
+    ObservedPod, Steps, Waiting,
 };
 
 pub use containers::{RestartPolicy, restart_policy, should_start};
@@ -62,6 +63,20 @@ impl PodPlan {
     }
 }
 
+/// A running container's log is linked once per life of the agent, so that a
+/// link lost to a crash comes back.
+fn plan_links(seen: &ObservedPod, memory: &Memory, plan: &mut PodPlan) {
+    let running = seen.containers.iter().filter(|c| {
+        matches!(c.state, ContainerState::Running { .. }) && !memory.linked_logs.contains(&c.id)
+    });
+    let link = |c: &ObservedContainer| Action::LinkLog {
+        id: c.id.clone(),
+        name: c.name.clone(),
+        restart_count: c.restart_count,
+    };
+    plan.step(running.map(link).collect());
+}
+
 /// Plans a pod that should run.
 pub fn plan_live(pod: &DesiredPod, seen: &ObservedPod, ctx: &PlanContext<'_>) -> PodPlan {
     let mut plan = PodPlan::default();
@@ -76,6 +91,7 @@ pub fn plan_live(pod: &DesiredPod, seen: &ObservedPod, ctx: &PlanContext<'_>) ->
         }
     }
     containers::explain(&wanted, &mut plan);
+    plan_links(seen, ctx.memory, &mut plan);
     prune::plan(seen, ctx, &mut plan);
     plan
 }

@@ -36,6 +36,8 @@ pub(super) struct Dispatcher {
     finished: (mpsc::Sender<PodUid>, mpsc::Receiver<PodUid>),
     /// When to clear files that a crash left behind; `None` once that is done.
     sweep_at: Option<Instant>,
+    /// What was last said about it.
+    sweep_problem: Option<String>,
 }
 
 impl Dispatcher {
@@ -47,6 +49,7 @@ impl Dispatcher {
             orders: BTreeMap::new(),
             finished: mpsc::channel(REPORTS_MAX),
             sweep_at: Some(Instant::now()),
+            sweep_problem: None,
         }
     }
 
@@ -79,7 +82,14 @@ impl Dispatcher {
         self.sweep_at = match swept {
             Ok(()) => None,
             Err(error) => {
-                tracing::warn!(%error, "cannot remove files of pods that are no more; trying again");
+                let error = error.to_string();
+                if self.sweep_problem.as_ref() != Some(&error) {
+                    tracing::warn!(
+                        error,
+                        "cannot remove files of pods that are no more; trying again"
+                    );
+                    self.sweep_problem = Some(error);
+                }
                 Some(Instant::now() + SWEEP_RETRY)
             }
         };

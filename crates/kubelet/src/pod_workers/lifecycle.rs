@@ -87,12 +87,13 @@ fn plan_starts(
     let mut candidates: Vec<&DesiredPod> =
         desired.pods.values().filter(|pod| !workers.contains_key(pod.uid())).collect();
     candidates.sort_by_key(|pod| (!running.contains_key(pod.uid()), pod.source(), pod.uid()));
+    let strangers: BTreeSet<&FullName> = running
+        .iter()
+        .filter(|(uid, _)| !desired.pods.contains_key(**uid))
+        .map(|(_, full_name)| *full_name)
+        .collect();
     for pod in candidates {
-        let other_runs = running
-            .iter()
-            .filter(|(uid, _)| !desired.pods.contains_key(*uid))
-            .any(|(_, full_name)| *full_name == pod.full_name());
-        if !other_runs && taken.insert(pod.full_name()) {
+        if !strangers.contains(pod.full_name()) && taken.insert(pod.full_name()) {
             commands.push(Command::Start(pod.uid().clone()));
         }
     }

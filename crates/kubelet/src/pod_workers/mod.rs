@@ -43,5 +43,5 @@ pub struct Shared {
 /// Starts the dispatcher, which starts workers.
 pub fn start(shared: Shared, desired: PodSetReader) {
     let tasks = shared.ports.tasks.clone();
-    tasks.spawn(dispatcher::Dispatcher::new(shared, desired).run());
+    tasks.spawn_vital("dispatcher", dispatcher::Dispatcher::new(shared, desired).run());
 }

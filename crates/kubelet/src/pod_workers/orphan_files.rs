@@ -14,21 +14,23 @@ use crate::settings::Settings;
 
 /// Removes log directories of unknown pods, then links that lead nowhere.
 pub(super) fn sweep(fs: &dyn Fs, settings: &Settings, known: &BTreeSet<PodUid>) -> io::Result<()> {
+    let mut outcome = Ok(());
     for entry in absent_is_empty(fs.list(&settings.pod_logs_dir))? {
         let uid = entry.name.to_str().and_then(uid_of_log_dir);
         if let Some(uid) = uid.filter(|uid| entry.is_dir && !known.contains(uid)) {
             tracing::info!(pod = %uid, "removing logs of a pod that is no more");
-            fs.remove_dir_all(&settings.pod_logs_dir.join(&entry.name))?;
+            // One that cannot be removed must not keep the others.
+            outcome = outcome.and(fs.remove_dir_all(&settings.pod_logs_dir.join(&entry.name)));
         }
     }
     for link in absent_is_empty(fs.links(&settings.container_log_links_dir))? {
         let ours = fs.read_link(&link).is_ok_and(|to| to.starts_with(&settings.pod_logs_dir));
         let dangling = fs.stat(&link).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         if ours && dangling {
-            fs.remove_file(&link)?;
+            outcome = outcome.and(fs.remove_file(&link));
         }
     }
-    Ok(())
+    outcome
 }
 
 /// The uid in `<namespace>_<name>_<uid>`.

@@ -55,8 +55,10 @@ impl Worker {
             seen,
         );
         let mut orders = self.orders.clone();
-        let touches_runtime =
-            steps.iter().flatten().any(|action| !matches!(action, Action::RemovePodFiles));
+        let touches_runtime = steps
+            .iter()
+            .flatten()
+            .any(|action| !matches!(action, Action::RemovePodFiles | Action::LinkLog { .. }));
         for step in steps {
             for action in &step {
                 if let Action::StartContainer { name, .. } = action {
@@ -97,17 +99,22 @@ impl Worker {
                     Action::StopSandbox { id } => {
                         self.memory.stopped_sandboxes.insert(id.clone());
                     }
+                    Action::LinkLog { id, .. } => {
+                        self.memory.linked_logs.insert(id.clone());
+                    }
                     Action::RemovePodFiles => self.files_removed = true,
                     _ => {}
                 }
             }
             self.memory.note_step_done();
-            self.told = None;
+            for action in step {
+                self.told.remove(&kind_of(action));
+            }
             return true;
         }
         let mut go_on = true;
         for failure in failures {
-            self.tell(order, &failure);
+            self.tell(order, step, &failure);
             let jitter = &self.shared.ports.jitter;
             match failure {
                 ActionError::NotStarted { name, waiting } => {
@@ -130,15 +137,16 @@ impl Worker {
         go_on
     }
 
-    /// Says what failed, once per change.
-    fn tell(&mut self, order: &Order, failure: &ActionError) {
+    /// Says what failed, once per change of the cause; fresh ids are no change.
+    fn tell(&mut self, order: &Order, step: &[Action], failure: &ActionError) {
         let text = failure.to_string();
-        if self.told.as_ref() == Some(&text) {
+        let kind = step.first().map(kind_of).unwrap_or_default();
+        let known = self.told.insert(kind, mask_ids(&text));
+        if known.is_some_and(|known| known == mask_ids(&text)) {
             return;
         }
         let pod = order.pod.as_ref().map(|pod| pod.full_name().to_string()).unwrap_or_default();
         tracing::warn!(pod, uid = %self.uid, error = text, "action failed; it will be tried again");
-        self.told = Some(text);
     }
 
     /// Waits for the end of the agent if its senders are gone.
@@ -175,5 +183,51 @@ async fn more_urgent(orders: &mut tokio::sync::watch::Receiver<Order>, now: Inte
         if orders.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+}
+
+/// What an action does and to which container of the spec, whatever its instance.
+fn kind_of(action: &Action) -> String {
+    match action {
+        Action::CreateSandbox { .. } => "create sandbox".to_owned(),
+        Action::StartContainer { name, .. } => format!("start {name}"),
+        Action::StopContainer { name, .. } => format!("stop {name}"),
+        Action::StopSandbox { .. } => "stop sandbox".to_owned(),
+        Action::RemoveContainer { name, .. } => format!("remove {name}"),
+        Action::RemoveSandbox { .. } => "remove sandbox".to_owned(),
+        Action::LinkLog { name, .. } => format!("link {name}"),
+        Action::RemovePodFiles => "remove files".to_owned(),
+    }
+}
+
+/// The text with long hexadecimal runs blanked: runtimes put a new id into every error.
+fn mask_ids(text: &str) -> String {
+    const ID_MIN: usize = 12;
+    let mut out = String::with_capacity(text.len());
+    let mut run = String::new();
+    for c in text.chars().chain(['\n']) {
+        if c.is_ascii_hexdigit() {
+            run.push(c);
+            continue;
+        }
+        out.push_str(if run.len() >= ID_MIN { "…" } else { &run });
+        run.clear();
+        out.push(c);
+    }
+    out.pop();
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mask_ids;
+
+    #[test]
+    fn ids_are_masked_and_words_are_not() {
+        let id = "0123456789abcdef".repeat(4);
+        assert_eq!(mask_ids(&format!("sandbox {id}: bad code 128")), "sandbox …: bad code 128");
+        assert_eq!(mask_ids("feed a dead cafe"), "feed a dead cafe");
+        assert_eq!(mask_ids(&format!("at the end {id}")), "at the end …");
+        assert_eq!(mask_ids(""), "");
     }
 }

@@ -1,6 +1,7 @@
 //! One pod's worker: look, plan, report, act, look again.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet_model::{
@@ -50,8 +51,8 @@ pub(super) struct Worker {
     ended_itself: Option<Termination>,
     recoveries: u64,
     was_ending: bool,
-    /// The last failure logged, so that it is said once.
-    pub(super) told: Option<String>,
+    /// The last failure logged per kind of action, so that each is said once.
+    pub(super) told: BTreeMap<String, String>,
 }
 
 /// What one look at the facts leads to.
@@ -82,7 +83,7 @@ impl Worker {
             ended_itself: None,
             recoveries,
             was_ending: false,
-            told: None,
+            told: BTreeMap::new(),
         }
     }
 
@@ -92,6 +93,7 @@ impl Worker {
             let order = self.orders.borrow_and_update().clone();
             let seen = self.seen.current();
             if self.seen.began().is_none_or(|began| began < self.fence) {
+                self.report_blindness(&order, &seen);
                 self.await_observation().await;
                 continue;
             }
@@ -198,6 +200,24 @@ impl Worker {
 
     pub(super) fn backoff(&self) -> BackoffPolicy {
         BackoffPolicy::up_to(self.shared.settings.max_restart_period)
+    }
+
+    /// A pod that cannot be looked at has a status that says why.
+    fn report_blindness(&mut self, order: &Order, seen: &ObservedPod) {
+        let Some(problem) = self.seen.problem() else { return };
+        let stage = match order.intent {
+            Intent::Run => Stage::Live,
+            Intent::End(_) => Stage::Terminating,
+        };
+        self.memory.note_failed_step(problem, Duration::ZERO, self.now());
+        let blind = Decision {
+            steps: Steps::new(),
+            waiting: BTreeMap::new(),
+            wake_at: None,
+            stage,
+            finished: false,
+        };
+        self.report(order, seen, &blind);
     }
 
     fn report(&self, order: &Order, seen: &ObservedPod, decision: &Decision) {

@@ -3,17 +3,21 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 
+use futures_util::FutureExt;
+use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinError, JoinHandle};
 
 /// Spawns tasks and can end them all.
 #[derive(Clone, Default)]
-pub struct Tasks(Arc<Mutex<Registry>>);
+pub struct Tasks(Arc<Mutex<Registry>>, Arc<Notify>);
 
 #[derive(Default)]
 struct Registry {
     next: u64,
+    failed: Option<&'static str>,
     live: BTreeMap<u64, AbortHandle>,
 }
 
@@ -44,6 +48,32 @@ impl Tasks {
         TaskHandle(handle)
     }
 
+    /// Runs `work` that the agent cannot do without: should it panic, the agent
+    /// must end, so that whoever supervises it starts it again.
+    pub fn spawn_vital<F>(&self, name: &'static str, work: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let tasks = self.clone();
+        self.spawn(async move {
+            if AssertUnwindSafe(work).catch_unwind().await.is_err() {
+                tracing::error!(task = name, "a vital part of the agent panicked");
+                tasks.lock().failed.get_or_insert(name);
+                tasks.1.notify_one();
+            }
+        });
+    }
+
+    /// Completes with the name of a vital task once one has panicked.
+    pub async fn vital_failure(&self) -> &'static str {
+        loop {
+            if let Some(name) = self.lock().failed {
+                return name;
+            }
+            self.1.notified().await;
+        }
+    }
+
     /// Drops every task at its current await point.
     pub fn abort_all(&self) {
         let live = std::mem::take(&mut self.lock().live);
@@ -68,12 +98,30 @@ impl Drop for Done {
 }
 
 impl<T> TaskHandle<T> {
-    /// Drops the task at its current await point.
-    pub fn abort(&self) {
-        self.0.abort();
-    }
     /// Waits for the task; an error means it panicked or was aborted.
     pub async fn join(self) -> Result<T, JoinError> {
         self.0.await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_vital_task_that_panics_is_told() {
+        let tasks = Tasks::default();
+        tasks.spawn_vital("quiet", async {});
+        tasks.spawn_vital("loud", async { panic!("as the test wants") });
+        assert_eq!(tasks.vital_failure().await, "loud");
+    }
+
+    #[tokio::test]
+    async fn aborting_drops_every_task() {
+        let tasks = Tasks::default();
+        let endless = tasks.spawn(std::future::pending::<()>());
+        tasks.abort_all();
+        assert!(endless.join().await.is_err());
+        assert!(tasks.lock().live.is_empty());
     }
 }

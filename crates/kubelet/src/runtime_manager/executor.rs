@@ -101,7 +101,11 @@ impl Executor {
             Action::StartContainer { name, restart_count } => {
                 return self.start_container(name, *restart_count).await;
             }
-            Action::StopContainer { id, grace, .. } => {
+            Action::StopContainer { id, name, grace, why } => {
+                let grace_s = grace.duration().as_secs();
+                tracing::info!(
+                    pod = %self.identity.uid, container = %name, ?why, grace_s, "stopping container"
+                );
                 let stopped = runtime.stop_container(id.as_str(), grace.duration()).await;
                 unless_gone(stopped)?;
             }
@@ -113,6 +117,12 @@ impl Executor {
             }
             Action::RemoveSandbox { id } => {
                 unless_gone(runtime.remove_pod_sandbox(id.as_str()).await)?;
+            }
+            Action::LinkLog { id, name, restart_count } => {
+                // Log shippers miss a link; the container does not.
+                if let Err(error) = self.make_link(name, id, *restart_count) {
+                    tracing::warn!(pod = %self.identity.uid, container = %name, %error, "log not linked");
+                }
             }
             Action::RemovePodFiles => self.remove_files()?,
         }
@@ -176,7 +186,7 @@ impl Executor {
             .await
             .map_err(not_started(WaitReason::CreateContainerError))?;
         runtime.start_container(&id).await.map_err(not_started(WaitReason::RunContainerError))?;
-        self.make_link(name, &ContainerId::new(id), restart_count)
+        Ok(())
     }
 
     /// The count after the highest that left a log: an instance the runtime has forgotten.

@@ -85,10 +85,13 @@ pub(super) fn linux_resources(
         0 => cpu_limit,
         request => request,
     };
-    let quota =
-        if cpu_limit == 0 { 0 } else { (cpu_limit * QUOTA_PERIOD_US / 1000).max(QUOTA_MIN_US) };
+    let quota = if cpu_limit == 0 {
+        0
+    } else {
+        (cpu_limit.saturating_mul(QUOTA_PERIOD_US) / 1000).max(QUOTA_MIN_US)
+    };
     v1::LinuxContainerResources {
-        cpu_shares: (cpu_request * 1024 / 1000).clamp(SHARES_MIN, SHARES_MAX),
+        cpu_shares: (cpu_request.saturating_mul(1024) / 1000).clamp(SHARES_MIN, SHARES_MAX),
         cpu_quota: quota,
         cpu_period: QUOTA_PERIOD_US,
         memory_limit_in_bytes: amount(container, Kind::Limit, "memory"),

@@ -11,6 +11,7 @@ use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::metrics::Metrics;
+use crate::pleg::Observations;
 use crate::status_manager::{PodView, Statuses};
 
 /// What the endpoints look at.
@@ -18,17 +19,17 @@ use crate::status_manager::{PodView, Statuses};
 pub struct View {
     /// Pods and their statuses.
     pub statuses: Statuses,
+    /// What the runtime holds.
+    pub observations: Observations,
     /// Metrics.
     pub metrics: Arc<Metrics>,
 }
 
-/// `/healthz`: the agent's loop turns. Whether the runtime answers is told per
-/// pod and in the log, not here: restarting the agent would not mend it.
+/// `/healthz`: the agent's one thread turns; should a part that nothing works
+/// without panic, the agent ends. Whether the runtime answers is told per pod
+/// and in the log, not here: restarting the agent would not mend it.
 pub fn health_router() -> Router {
-    Router::new()
-        .route("/healthz", get(healthz))
-        .route("/healthz/ping", get(healthz))
-        .route("/healthz/syncloop", get(healthz))
+    Router::new().route("/healthz", get(healthz))
 }
 
 /// The read-only port: `/healthz`, `/pods`, `/metrics`.
@@ -57,6 +58,8 @@ fn with_status(view: PodView) -> Pod {
 }
 
 async fn metrics(State(view): State<View>) -> Response {
+    let (sandboxes, containers) = view.observations.counts();
+    view.metrics.count(sandboxes, containers);
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     (StatusCode::OK, [(header::CONTENT_TYPE, kind)], view.metrics.text()).into_response()
 }

@@ -131,7 +131,8 @@ fn without_instance(
     {
         let message = "The container could not be located when the pod was deleted.  The container used to be Running";
         status.last_state = Some(lost(message, before.container_id.clone()));
-        status.restart_count += i32::from(facts.stage == Stage::Live);
+        let once_more = i32::from(facts.stage == Stage::Live);
+        status.restart_count = status.restart_count.saturating_add(once_more);
     }
     status
 }

@@ -217,3 +217,11 @@ fn dead_instances_beyond_the_kept_history_are_removed() {
     check_keeping(3, text, expect!["nothing"]);
     check("web Always: app created restarts=0; app running restarts=1", expect!["remove app-0"]);
 }
+
+#[test]
+fn a_running_containers_log_is_linked_once() {
+    let mut scene = dsl::scene("web Always: app running; app exited=1");
+    scene.memory.linked_logs.clear();
+    let plan = plan_live(&scene.pod, &scene.seen, &scene.context(1));
+    expect!["link app-0"].assert_eq(&super::render::steps(&plan.steps));
+}

@@ -138,6 +138,8 @@ pub fn scene(text: &str) -> Scene {
     scene.seen.sort();
     let Scene { seen, memory, .. } = &mut scene;
     memory.note_observation(seen, NOW);
+    // Links are planned once per container; scenes begin after that.
+    memory.linked_logs.extend(seen.containers.iter().map(|c| c.id.clone()));
     scene
 }
 

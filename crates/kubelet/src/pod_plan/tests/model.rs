@@ -86,6 +86,9 @@ impl World {
                 seen.sandboxes.retain(|s| &s.id != id);
                 seen.containers.retain(|c| &c.sandbox != id);
             }
+            Action::LinkLog { id, .. } => {
+                self.scene.memory.linked_logs.insert(id.clone());
+            }
             Action::RemovePodFiles => self.files_removed = true,
         }
     }

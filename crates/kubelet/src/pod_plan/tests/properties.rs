@@ -113,6 +113,7 @@ fn only_removes(plan: &PodPlan) -> bool {
     let actions = || plan.steps.iter().flatten();
     actions().all(|action| match action {
         Action::RemoveContainer { .. } | Action::RemoveSandbox { .. } => true,
+        Action::LinkLog { .. } => true,
         Action::StopSandbox { id } => {
             actions().any(|a| matches!(a, Action::RemoveSandbox { id: doomed } if doomed == id))
         }

@@ -41,6 +41,7 @@ fn action(action: &Action) -> String {
         Action::StopSandbox { id } => format!("stop sandbox {id}"),
         Action::RemoveContainer { id, .. } => format!("remove {id}"),
         Action::RemoveSandbox { id } => format!("remove sandbox {id}"),
+        Action::LinkLog { id, .. } => format!("link {id}"),
         Action::RemovePodFiles => "remove files".to_owned(),
     }
 }
