@@ -43,6 +43,8 @@ struct Run {
     life: u64,
     /// The agent was told that it ran.
     heard_of: bool,
+    /// The agent had asked for its end: how it ended says nothing of its work.
+    stop_asked: bool,
 }
 
 impl State {
@@ -99,6 +101,10 @@ impl State {
             let text = format!("{call} stops {} {} for no reason", container.name(), short(id));
             let pod = container.pod().to_owned();
             self.violate(&pod, text);
+        }
+        let mut runs = self.history.runs.values_mut().flatten();
+        if let Some(run) = runs.find(|run| run.container == id && run.exit_code.is_none()) {
+            run.stop_asked = true;
         }
     }
 
@@ -193,7 +199,7 @@ impl State {
         let last = self.history.runs.get(&key)?.back()?;
         let finished = match template.restart {
             Restart::Always => false,
-            Restart::OnFailure => last.exit_code == Some(0),
+            Restart::OnFailure => last.exit_code == Some(0) && !last.stop_asked,
             Restart::Never => true,
         };
         // An agent that never heard of a run cannot know that it took place.
@@ -221,6 +227,7 @@ impl State {
             exit_code: None,
             life,
             heard_of: false,
+            stop_asked: false,
         });
         if runs.len() > STARTS_PER_MINUTE_MAX {
             let oldest = runs.pop_front()?;
