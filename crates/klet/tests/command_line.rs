@@ -9,7 +9,7 @@ const GOOD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConf
                     authentication: {webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n";
 
 /// What keeps a check independent of the host it runs on.
-const HOST_FREE: [&str; 2] = ["--fail-cgroupv1=false", "--healthz-port=0"];
+const HOST_FREE: [&str; 3] = ["--fail-cgroupv1=false", "--healthz-port=0", "--read-only-port=0"];
 
 fn run(program: &Path, args: &[&str]) -> (i32, String, String) {
     let output = Command::new(program).args(args).env_remove("RUST_LOG").output().unwrap();
