@@ -98,8 +98,9 @@ fn check_command() -> Command {
         .about("Show what a start with these flags would use, and everything that would stop it")
         .long_about(
             "Loads flags, --config and --config-dir exactly as a start would, shows the effective configuration \
-             with the origin of each value, lists every problem and every setting that is not acted on yet, and \
-             asks the container runtime for its version. Exits 1 if a start would fail.",
+             with the origin of each value, lists every setting that is not acted on yet and every problem, also \
+             of this host (ports, directories), and asks the container runtime for its version. Exits 1 if a start \
+             would fail, or would wait because the runtime does not answer.",
         )
         .after_help("Examples:\n  klet check --config=kubelet.yaml\n  klet check --config=kubelet.yaml --all -o json")
         .arg(Arg::new("all").long("all").action(clap::ArgAction::SetTrue).help("Show defaults as well"))

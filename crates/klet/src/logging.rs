@@ -3,6 +3,8 @@
 //! Verbosity follows upstream's habit: up to 3 is what operators want, 4 and 5
 //! are for debugging, more is everything. `RUST_LOG` overrides it.
 
+use std::env::VarError;
+
 use anyhow::Context;
 use kubelet_config::config::{LogFormat, Logging};
 use tracing_subscriber::EnvFilter;
@@ -16,14 +18,21 @@ fn directives(verbosity: u32) -> &'static str {
     }
 }
 
+/// The filter of `RUST_LOG`, if it is set.
+pub fn from_environment() -> anyhow::Result<Option<EnvFilter>> {
+    match std::env::var("RUST_LOG") {
+        Ok(text) if !text.is_empty() => {
+            EnvFilter::try_new(&text).map(Some).context("RUST_LOG is not a log filter")
+        }
+        Ok(_) | Err(VarError::NotPresent) => Ok(None),
+        Err(error) => Err(error).context("RUST_LOG is not a log filter"),
+    }
+}
+
 /// Starts logging. May be called once.
 pub fn start(logging: &Logging) -> anyhow::Result<()> {
-    let filter = match std::env::var("RUST_LOG") {
-        Ok(text) if !text.is_empty() => {
-            EnvFilter::try_new(&text).context("RUST_LOG is not a log filter")?
-        }
-        _ => EnvFilter::new(directives(logging.verbosity)),
-    };
+    let filter =
+        from_environment()?.unwrap_or_else(|| EnvFilter::new(directives(logging.verbosity)));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match logging.format {
         LogFormat::Text => builder.with_ansi(false).try_init(),

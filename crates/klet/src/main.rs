@@ -10,6 +10,8 @@ mod cli;
 mod logging;
 mod process;
 mod run;
+mod service_manager;
+mod signals;
 mod version;
 
 fn main() -> ExitCode {

@@ -1,11 +1,11 @@
-//! The agent's own process: limits, lock file, signals, readiness notice.
+//! The agent's own process: limits, lock file, and when to stop.
 //!
 //! Upstream: cmd/kubelet/app/server.go, pkg/util/oom, pkg/util/rlimit,
 //! pkg/util/flock.
 
 use std::fs::{self, File};
-use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use inotify::{Inotify, WatchMask};
@@ -13,7 +13,9 @@ use kubelet_config::Flags;
 use kubelet_config::config::Process;
 use rustix::fs::FlockOperation;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
+
+use crate::service_manager::ServiceManager;
+use crate::signals::Signals;
 
 /// Applies limits and takes the lock. Keep what it returns: it holds the lock.
 pub fn prepare(process: &Process, flags: &Flags) -> anyhow::Result<Option<File>> {
@@ -25,11 +27,13 @@ pub fn prepare(process: &Process, flags: &Flags) -> anyhow::Result<Option<File>>
     flags.lock_file.as_deref().map(lock).transpose()
 }
 
-/// Completes when the agent should stop: on the first SIGTERM or SIGINT, or when
-/// somebody wants the lock and `--exit-on-lock-contention` is set. A second
-/// signal ends the process at once.
-pub async fn shutdown(flags: &Flags) {
-    notify_ready();
+/// Tells systemd that the agent is up and alive. Completes when it should stop:
+/// on the first SIGTERM or SIGINT, or when somebody wants the lock and
+/// `--exit-on-lock-contention` is set. A second signal ends the process at once
+/// with exit code 1, see [`Signals`].
+pub async fn shutdown(flags: &Flags, signals: Signals, watchdog: Option<Duration>) {
+    let manager = ServiceManager::from_environment();
+    manager.ready();
     let contended = async {
         match flags.lock_file.as_deref().filter(|_| flags.exit_on_lock_contention) {
             Some(path) => lock_contention(path).await,
@@ -37,23 +41,11 @@ pub async fn shutdown(flags: &Flags) {
         }
     };
     let reason = tokio::select! { biased;
-        name = stop_signal() => name,
+        name = signals.first() => name,
         () = contended => "lock contention",
+        never = manager.keep_alive(watchdog) => match never {},
     };
     tracing::info!(reason, "asked to stop");
-}
-
-async fn stop_signal() -> &'static str {
-    let (Ok(mut term), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        tracing::error!("cannot listen for signals; only SIGKILL ends the agent");
-        return std::future::pending().await;
-    };
-    tokio::select! { biased;
-        _ = term.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-    }
 }
 
 /// Best effort, as on any restricted host.
@@ -111,14 +103,5 @@ async fn lock_contention(path: &Path) {
             tracing::error!(path = %path.display(), %error, "cannot watch the lock file");
             std::future::pending().await
         }
-    }
-}
-
-/// Tells systemd that the agent is up, if systemd started it.
-fn notify_ready() {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let sent = UnixDatagram::unbound().and_then(|socket| socket.send_to(b"READY=1", path));
-    if let Err(error) = sent {
-        tracing::warn!(%error, "cannot notify the service manager");
     }
 }

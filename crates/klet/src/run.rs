@@ -4,13 +4,15 @@
 //! single-threaded runtime, then the agent.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use kubelet::node::Node;
 use kubelet_config::{Config, Flags, Outcome, Warning};
 
 use crate::cli::{complain, say};
-use crate::{logging, process, version};
+use crate::signals::Signals;
+use crate::{logging, process, service_manager, version};
 
 /// Drop-ins that were skipped are told from this verbosity on, as upstream does.
 const SKIPPED_FILES_VERBOSITY: u32 = 4;
@@ -56,6 +58,7 @@ fn warn(outcome: &Outcome) {
 }
 
 fn start(config: Config, flags: Flags) -> anyhow::Result<()> {
+    let watchdog = service_manager::watchdog_from_environment()?;
     logging::start(&config.logging)?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -66,12 +69,14 @@ fn start(config: Config, flags: Flags) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the asynchronous runtime")?;
-    runtime.block_on(agent(config, flags))
+    runtime.block_on(agent(config, flags, watchdog))
 }
 
-async fn agent(config: Config, flags: Flags) -> anyhow::Result<()> {
+async fn agent(config: Config, flags: Flags, watchdog: Option<Duration>) -> anyhow::Result<()> {
+    // Signals come after the lock: while waiting for it, the first one ends the process.
     let _lock = process::prepare(&config.process, &flags)?;
+    let signals = Signals::listen()?;
     let node = Node::new(&config, &flags)?;
-    node.run(process::shutdown(&flags)).await?;
+    node.run(process::shutdown(&flags, signals, watchdog)).await?;
     Ok(())
 }

@@ -8,6 +8,9 @@ const KLET: &str = env!("CARGO_BIN_EXE_klet");
 const GOOD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\n\
                     authentication: {webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n";
 
+/// What keeps a check independent of the host it runs on.
+const HOST_FREE: [&str; 3] = ["--fail-cgroupv1=false", "--healthz-port=0", "--read-only-port=0"];
+
 fn run(program: &Path, args: &[&str]) -> (i32, String, String) {
     let output = Command::new(program).args(args).env_remove("RUST_LOG").output().unwrap();
     let Output { status, stdout, stderr } = output;
@@ -107,17 +110,25 @@ fn check_lists_every_problem() {
         &format!("{GOOD}port: 70000\nmaxPods: -1\nfeatureGates: {{Nope: true}}\n"),
     )]);
     let config = format!("--config={}", directory.path().join("k.yaml").display());
-    let (code, stdout, _) = klet(&["check", &config, "--kubeconfig=/k", "--sync-frequency=soon"]);
+    let (code, stdout, _) = klet(&[
+        "check",
+        &config,
+        "--kubeconfig=/k",
+        "--sync-frequency=soon",
+        "--healthz-port=0",
+        "--image-service-endpoint=tcp://localhost:1",
+    ]);
     assert_eq!(code, 1);
     assert_has(
         &stdout,
         &[
-            "Problems (5)",
+            "Problems (",
             "port is 70000",
             "maxPods is -1",
             "\"Nope\"",
             "standalone only",
             "--sync-frequency",
+            "imageServiceEndpoint is \"tcp://localhost:1\"",
             "A start would fail.",
         ],
     );
@@ -178,11 +189,21 @@ fn check_lists_what_is_not_acted_on() {
         "--max-pods=3",
         "--sync-frequency=2m",
         "--node-ip=10.0.0.1",
+        "--cert-dir=/c",
+        "--feature-gates=MemoryQoS=true,EventedPLEG=true",
         "--boot-id-file=/x",
     ]);
     let section =
         stdout.split("Set, but not acted on").nth(1).unwrap().split("\n\n").next().unwrap();
-    assert_has(section, &["maxPods (set by --max-pods)", "--node-ip"]);
+    assert_has(
+        section,
+        &[
+            "maxPods (set by --max-pods)",
+            "--cert-dir",
+            "featureGates.MemoryQoS (set by --feature-gates)",
+        ],
+    );
+    assert!(!section.contains("--node-ip") && !section.contains("EventedPLEG"), "{section}");
     assert!(!section.contains("syncFrequency"), "{section}");
     assert_has(&stdout, &["--boot-id-file has no effect"]);
 }
@@ -194,10 +215,71 @@ fn check_asks_the_runtime() {
         "--container-runtime-endpoint=unix://{}",
         directory.path().join("none.sock").display()
     );
-    let (code, stdout, _) = klet(&["check", "--fail-cgroupv1=false", &endpoint]);
-    assert_eq!(code, 1, "a start without runtime would fail");
-    assert_has(&stdout, &["Runtime: no answer at unix://", "none.sock", "A start would fail."]);
-    assert!(!stdout.contains("Problems"), "{stdout}");
+    let images =
+        format!("--image-service-endpoint={}", directory.path().join("images.sock").display());
+    let args = [&HOST_FREE[..], &[&endpoint, &images]].concat();
+    let root = format!("--root-dir={}", directory.path().join("root").display());
+    let (code, stdout, _) = klet(&[&["check", &root][..], &args].concat());
+    assert_eq!(code, 1, "a start would wait");
+    assert_has(
+        &stdout,
+        &[
+            "the runtime does not answer: unix://",
+            "none.sock",
+            "a start waits for it",
+            "Image service: it does not answer:",
+            "images.sock",
+        ],
+    );
+    // Others may not write to the log directories, which stops a start.
+    if rustix::process::getuid().is_root() {
+        assert_has(&stdout, &["A start would wait for the runtime."]);
+    }
+}
+
+#[test]
+fn check_looks_at_the_host() {
+    let directory = files(&[("file", "")]);
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = held.local_addr().unwrap().port();
+    let healthz = format!("--healthz-port={port}");
+    let root = format!("--root-dir={}", directory.path().join("file/root").display());
+    let output = Command::new(KLET)
+        .args(["check", "--fail-cgroupv1=false", &healthz, &root])
+        .env("RUST_LOG", "klet=loud=quiet")
+        .env("WATCHDOG_USEC", "1000")
+        .env_remove("WATCHDOG_PID")
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_has(
+        &stdout,
+        &[
+            &format!(
+                "healthzPort is {port} (set by --healthz-port): cannot listen on 127.0.0.1:{port}"
+            ),
+            "the port is busy",
+            "--root-dir: ",
+            "file is not a directory",
+            "RUST_LOG: ",
+            "systemd watchdog: ",
+            "A start would fail.",
+        ],
+    );
+    assert!(!directory.path().join("file/root").exists());
+}
+
+#[test]
+fn a_watchdog_too_short_stops_a_start() {
+    let output = Command::new(KLET)
+        .args(["kubelet", "--fail-cgroupv1=false"])
+        .env("WATCHDOG_USEC", "1000000")
+        .env_remove("WATCHDOG_PID")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_has(&String::from_utf8(output.stderr).unwrap(), &["WatchdogSec", "more than 1s"]);
 }
 
 #[test]

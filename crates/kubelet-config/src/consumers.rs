@@ -2,9 +2,13 @@
 //!
 //! No configuration is parsed and forgotten: a setting without a consumer is
 //! reported when somebody sets it. The tables name every field and every flag
-//! exactly once, which the tests check against the declarations.
+//! exactly once, which the tests check against the declarations. Feature gates
+//! are settings of their own: those that change nothing are reported one by one.
+
+use std::collections::BTreeMap;
 
 use crate::flags::{FLAGS, Flags, Target};
+use crate::gates;
 use crate::path::FieldPath;
 use crate::provenance::{Origin, Provenance};
 
@@ -18,7 +22,13 @@ pub struct Unconsumed {
 }
 
 /// Everything somebody set that no module acts on yet.
-pub fn unconsumed(provenance: &Provenance, flags: &Flags) -> Vec<Unconsumed> {
+///
+/// `gates` are the settings of feature gates, whoever made them.
+pub fn unconsumed(
+    provenance: &Provenance,
+    flags: &Flags,
+    gates: &BTreeMap<String, bool>,
+) -> Vec<Unconsumed> {
     let mut out = Vec::new();
     for (path, _) in FIELDS.iter().filter(|(_, module)| module.is_none()) {
         let field = FieldPath::dotted(path);
@@ -35,6 +45,7 @@ pub fn unconsumed(provenance: &Provenance, flags: &Flags) -> Vec<Unconsumed> {
                 .map(|origin| Unconsumed { path: (*path).to_owned(), origin: origin.clone() }),
         );
     }
+    out.extend(unconsumed_gates(provenance, gates));
     for flag in FLAGS
         .iter()
         .filter(|flag| flag.target == Target::Flags && flags.given.contains_key(flag.name))
@@ -47,9 +58,22 @@ pub fn unconsumed(provenance: &Provenance, flags: &Flags) -> Vec<Unconsumed> {
     out
 }
 
-/// The module that acts on a field, by the field's dotted path.
-pub fn field_consumer(path: &str) -> Option<&'static str> {
-    FIELDS.iter().find(|(field, _)| *field == path).and_then(|(_, module)| *module)
+/// Gates that somebody moved away from their default, though nothing depends on them.
+///
+/// A gate that does not exist is a problem already, and is not repeated here.
+fn unconsumed_gates(
+    provenance: &Provenance,
+    settings: &BTreeMap<String, bool>,
+) -> impl Iterator<Item = Unconsumed> {
+    settings.iter().filter_map(|(name, value)| {
+        let gate = gates::find(name).filter(|gate| gate.default != *value)?;
+        if GATES.iter().any(|(consumed, _)| *consumed == gate.name) {
+            return None;
+        }
+        let path = FieldPath::dotted("featureGates").child(name);
+        let origin = provenance.origin(&path).filter(|origin| origin.is_user())?.clone();
+        Some(Unconsumed { path: path.to_string(), origin })
+    })
 }
 
 /// The module that acts on a flag that is not part of the configuration.
@@ -65,8 +89,8 @@ pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
     // Refused until there is an API client, so the check is what acts on them.
     ("kubeconfig", Some("kubelet_config::validate")),
     ("bootstrap-kubeconfig", Some("kubelet_config::validate")),
-    ("hostname-override", Some("kubelet::wiring")),
-    ("node-ip", None),
+    ("hostname-override", Some("kubelet::node")),
+    ("node-ip", Some("kubelet::node")),
     ("node-labels", None),
     ("cloud-provider", None),
     ("runtime-cgroups", None),
@@ -79,10 +103,18 @@ pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
     ("maximum-dead-containers", None),
     ("experimental-allocatable-ignore-eviction", None),
     ("experimental-mounter-path", None),
-    ("root-dir", Some("kubelet::wiring")),
-    ("lock-file", Some("kubelet::wiring")),
-    ("exit-on-lock-contention", Some("kubelet::wiring")),
+    ("root-dir", Some("kubelet::node")),
+    ("lock-file", Some("klet::process")),
+    ("exit-on-lock-contention", Some("klet::process")),
     ("housekeeping-interval", None),
+];
+
+/// The feature gates that change something, and who acts on them.
+pub static GATES: &[(&str, &str)] = &[
+    // Off by name, the runtime is listed every second and its events are not followed.
+    ("EventedPLEG", "kubelet::pleg"),
+    // Off, the longest restart wait cannot be configured and is the old constant.
+    ("KubeletCrashLoopBackOffMax", "kubelet_config::defaults"),
 ];
 
 /// Every field of the configuration, and who acts on it.
@@ -123,7 +155,7 @@ pub static FIELDS: &[(&str, Option<&str>)] = &[
     ("enableContentionProfiling", None),
     ("healthzPort", Some("kubelet::server")),
     ("healthzBindAddress", Some("kubelet::server")),
-    ("oomScoreAdj", Some("kubelet::wiring")),
+    ("oomScoreAdj", Some("klet::process")),
     ("clusterDomain", None),
     ("clusterDNS", None),
     ("streamingConnectionIdleTimeout", None),
@@ -149,7 +181,7 @@ pub static FIELDS: &[(&str, Option<&str>)] = &[
     ("topologyManagerScope", None),
     ("topologyManagerPolicyOptions", None),
     ("qosReserved", None),
-    ("runtimeRequestTimeout", Some("kubelet::wiring")),
+    ("runtimeRequestTimeout", Some("kubelet::node")),
     ("hairpinMode", None),
     ("maxPods", None),
     ("podCIDR", None),
@@ -159,7 +191,7 @@ pub static FIELDS: &[(&str, Option<&str>)] = &[
     ("cpuCFSQuota", None),
     ("cpuCFSQuotaPeriod", None),
     ("nodeStatusMaxImages", None),
-    ("maxOpenFiles", Some("kubelet::wiring")),
+    ("maxOpenFiles", Some("klet::process")),
     ("contentType", None),
     ("kubeAPIQPS", None),
     ("kubeAPIBurst", None),
@@ -222,9 +254,9 @@ pub static FIELDS: &[(&str, Option<&str>)] = &[
     ("tracing.endpoint", None),
     ("tracing.samplingRatePerMillion", None),
     ("localStorageCapacityIsolation", None),
-    ("containerRuntimeEndpoint", Some("kubelet::wiring")),
-    ("imageServiceEndpoint", Some("kubelet::wiring")),
-    ("failCgroupV1", Some("kubelet::wiring")),
+    ("containerRuntimeEndpoint", Some("kubelet::node")),
+    ("imageServiceEndpoint", Some("kubelet::node")),
+    ("failCgroupV1", Some("kubelet_config::validate")),
     ("userNamespaces.idsPerPod", None),
 ];
 
@@ -253,6 +285,13 @@ mod tests {
         listed.sort_unstable();
         declared.sort_unstable();
         assert_eq!(listed, declared);
+    }
+
+    #[test]
+    fn gates_with_a_consumer_exist() {
+        for (name, _) in GATES {
+            assert!(gates::find(name).is_some(), "{name}");
+        }
     }
 
     #[test]

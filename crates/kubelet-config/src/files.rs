@@ -1,10 +1,13 @@
 //! Reading files, bounded.
 //!
 //! The one place of this crate that touches the disk. Reads are limited in
-//! size, so that a wrong path (a device, a huge file) cannot fill memory.
+//! size and to regular files, so that a wrong path (a device, a pipe nobody
+//! writes to, a huge file) can neither fill memory nor hang a start.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
 
 /// Longest configuration file: two hundred times what any real one needs.
 pub const FILE_MAX: u64 = 10 * 1024 * 1024;
@@ -29,9 +32,18 @@ pub struct Disk;
 
 impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        let file = std::fs::File::open(path)?;
-        if file.metadata()?.is_dir() {
+        // Opening a pipe waits for a writer, unless told not to.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = std::fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+        let kind = file.metadata()?.file_type();
+        if kind.is_dir() {
             return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"));
+        }
+        if !kind.is_file() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is a pipe, socket or device; name a regular file",
+            ));
         }
         let mut bytes = Vec::new();
         file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;

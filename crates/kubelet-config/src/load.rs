@@ -198,7 +198,8 @@ impl Loader<'_> {
         (mut effective, wire, provenance): (Value, crate::wire::KubeletConfiguration, Provenance),
         host: &Host,
     ) -> Outcome {
-        let gates = FeatureGates::new(&wire.feature_gates.clone().unwrap_or_default());
+        let gate_settings = wire.feature_gates.clone().unwrap_or_default();
+        let gates = FeatureGates::new(&gate_settings);
         let (problems, warnings) = validate::validate(&wire, &flags, &gates, host);
         let located = problems.into_iter().map(|problem| problem.located(&provenance));
         // Without the file, a complaint about a default may be about nothing.
@@ -217,7 +218,7 @@ impl Loader<'_> {
             }
         }
         mask(&mut effective);
-        let unconsumed = consumers::unconsumed(&provenance, &flags);
+        let unconsumed = consumers::unconsumed(&provenance, &flags, &gate_settings);
         let (warnings, problems) = (self.warnings, self.problems);
         Outcome {
             flags,

@@ -23,6 +23,16 @@ fn walks_in_lexical_order_and_bounds_reads() {
 }
 
 #[test]
+fn a_pipe_is_refused_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+    let error = Disk.read(&pipe).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
+}
+
+#[test]
 fn looks_at_the_host() {
     let host = Host::look(&Disk);
     assert!(host.online_cpus.is_none_or(|cpus| cpus.contains(&0)));

@@ -1,7 +1,8 @@
 //! `klet check`: what a start would use, and everything that would stop it.
 //!
-//! Reads the outcome of the same loading a start does, asks the runtime for its
-//! version, shows both. Changes nothing on the host.
+//! Reads the outcome of the same loading a start does, looks at what a start
+//! needs of the host, asks the runtime for its version, shows it all. Changes
+//! nothing on the host.
 
 use std::process::ExitCode;
 
@@ -11,10 +12,11 @@ use kubelet_config::Outcome;
 use crate::cli::say;
 use crate::version;
 
+mod host;
 mod report;
 mod runtime;
 
-use report::{Report, RuntimeAnswer};
+use report::{Findings, Report};
 
 /// How to show the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,27 +34,15 @@ impl From<&ArgMatches> for Options {
     }
 }
 
-/// Shows the outcome. Fails when a start would.
+/// Shows the outcome. Fails when a start would, or would wait for the runtime.
 pub fn run(outcome: &Outcome, options: &Options) -> ExitCode {
     if let Some(request) = &outcome.version {
         say(&version::kubelet(request));
         return ExitCode::SUCCESS;
     }
-    let report = Report::new(outcome, ask_runtime(outcome), options.all);
+    let (runtime, images) = runtime::ask(outcome);
+    let findings = Findings { problems: host::problems(outcome), runtime, images };
+    let report = Report::new(outcome, &findings, options.all);
     say(&if options.json { report.json() } else { report.table() });
-    if report.would_start() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Asks even when there are problems: they are no reason to hide another one.
-fn ask_runtime(outcome: &Outcome) -> Option<RuntimeAnswer> {
-    let endpoint = outcome
-        .effective
-        .get("containerRuntimeEndpoint")?
-        .as_str()
-        .filter(|text| !text.is_empty())?;
-    let answer = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(tokio) => tokio.block_on(runtime::runtime_answers(endpoint)),
-        Err(error) => Err(format!("cannot start the asynchronous runtime: {error}")),
-    };
-    Some(RuntimeAnswer { endpoint: endpoint.to_owned(), answer })
+    if report.is_ready() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

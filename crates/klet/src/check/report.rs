@@ -7,12 +7,31 @@ use kubelet_config::path::leaves;
 use kubelet_config::{Origin, Outcome, Problem, Warning};
 use serde_json::{Value, json};
 
-/// What the runtime said.
-pub struct RuntimeAnswer {
+/// What a service of the runtime said.
+pub struct Answer {
     /// Where it was asked.
     pub endpoint: String,
-    /// Name and version, or why not.
+    /// Who it is, or why there was no answer.
     pub answer: Result<String, String>,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        match &self.answer {
+            Ok(version) => json!({"endpoint": self.endpoint, "version": version}),
+            Err(error) => json!({"endpoint": self.endpoint, "error": error}),
+        }
+    }
+}
+
+/// What was found out by looking at the host, beyond loading the configuration.
+pub struct Findings {
+    /// What a start would trip over.
+    pub problems: Vec<Problem>,
+    /// The runtime, unless its endpoint is none.
+    pub runtime: Option<Answer>,
+    /// The image service, where it is not the runtime's.
+    pub images: Option<Answer>,
 }
 
 /// One value and where it comes from.
@@ -26,15 +45,16 @@ struct Row {
 pub struct Report<'a> {
     rows: Vec<Row>,
     all: bool,
-    problems: &'a [Problem],
+    problems: Vec<&'a Problem>,
     warnings: &'a [Warning],
     unconsumed: &'a [Unconsumed],
-    runtime: Option<RuntimeAnswer>,
+    runtime: Option<&'a Answer>,
+    images: Option<&'a Answer>,
 }
 
 impl<'a> Report<'a> {
     /// Picks the values to show: those that are not plain defaults, unless all are wanted.
-    pub fn new(outcome: &'a Outcome, runtime: Option<RuntimeAnswer>, all: bool) -> Self {
+    pub fn new(outcome: &'a Outcome, findings: &'a Findings, all: bool) -> Self {
         let own_flags = outcome.flags.given.iter().filter(|(name, _)| {
             kubelet_config::flags::find(name)
                 .is_some_and(|flag| flag.target == kubelet_config::flags::Target::Flags)
@@ -54,23 +74,37 @@ impl<'a> Report<'a> {
             })
         });
         let rows = fields.chain(own_flags).collect();
-        let Outcome { problems, warnings, unconsumed, .. } = outcome;
-        Self { rows, all, problems, warnings, unconsumed, runtime }
+        let Outcome { warnings, unconsumed, .. } = outcome;
+        let problems = outcome.problems.iter().chain(&findings.problems).collect();
+        let (runtime, images) = (findings.runtime.as_ref(), findings.images.as_ref());
+        Self { rows, all, problems, warnings, unconsumed, runtime, images }
     }
 
-    /// Whether the agent would start.
-    pub fn would_start(&self) -> bool {
+    /// Whether the agent would start, be it to wait for the runtime.
+    fn would_start(&self) -> bool {
         self.problems.is_empty()
-            && self.runtime.as_ref().is_some_and(|runtime| runtime.answer.is_ok())
+    }
+
+    /// Whether the agent would start and could run pods at once.
+    pub fn is_ready(&self) -> bool {
+        self.would_start() && answers(self.runtime) && answers(self.images)
+    }
+
+    fn verdict(&self) -> &'static str {
+        if !self.would_start() {
+            "A start would fail."
+        } else if !answers(self.runtime) {
+            "A start would wait for the runtime."
+        } else if !answers(self.images) {
+            "A start would succeed, but image pulls would wait for the image service."
+        } else {
+            "A start would succeed."
+        }
     }
 
     /// For machines.
     pub fn json(&self) -> String {
         let texts = |items: Vec<String>| Value::from(items);
-        let runtime = self.runtime.as_ref().map(|runtime| match &runtime.answer {
-            Ok(version) => json!({"endpoint": runtime.endpoint, "version": version}),
-            Err(error) => json!({"endpoint": runtime.endpoint, "error": error}),
-        });
         let rows = self
             .rows
             .iter()
@@ -84,8 +118,11 @@ impl<'a> Report<'a> {
             "problems": texts(self.problems.iter().map(ToString::to_string).collect()),
             "notActedOn": unused.collect::<Vec<_>>(),
             "warnings": texts(self.warnings.iter().map(ToString::to_string).collect()),
-            "runtime": runtime,
+            "runtime": self.runtime.map(Answer::json),
+            "imageService": self.images.map(Answer::json),
             "wouldStart": self.would_start(),
+            "ready": self.is_ready(),
+            "verdict": self.verdict(),
         });
         format!("{report:#}\n")
     }
@@ -111,7 +148,7 @@ impl<'a> Report<'a> {
             let _ =
                 writeln!(out, "  {:path_width$}  {value:value_width$}  {}", row.path, row.origin);
         }
-        section(&mut out, "Problems", self.problems);
+        section(&mut out, "Problems", &self.problems);
         let unused: Vec<String> = self
             .unconsumed
             .iter()
@@ -120,19 +157,32 @@ impl<'a> Report<'a> {
         section(&mut out, "Set, but not acted on by this release", &unused);
         section(&mut out, "Warnings", self.warnings);
         out.push('\n');
-        if let Some(runtime) = &self.runtime {
-            let _ = match &runtime.answer {
-                Ok(version) => writeln!(out, "Runtime: {version} answers at {}", runtime.endpoint),
-                Err(error) => writeln!(out, "Runtime: no answer at {}: {error}", runtime.endpoint),
+        if let Some(Answer { endpoint, answer }) = self.runtime {
+            let _ = match answer {
+                Ok(version) => writeln!(out, "Runtime: {version} answers at {endpoint}"),
+                Err(error) => writeln!(
+                    out,
+                    "Runtime: the runtime does not answer: {endpoint}: {error}; a start waits for it"
+                ),
             };
         }
-        out.push_str(if self.would_start() {
-            "A start would succeed.\n"
-        } else {
-            "A start would fail.\n"
-        });
+        if let Some(Answer { endpoint, answer }) = self.images {
+            let _ = match answer {
+                Ok(_) => writeln!(out, "Image service: answers at {endpoint}"),
+                Err(error) => writeln!(
+                    out,
+                    "Image service: it does not answer: {endpoint}: {error}; pulls wait for it"
+                ),
+            };
+        }
+        let _ = writeln!(out, "{}", self.verdict());
         out
     }
+}
+
+/// Nobody to ask is no failure: an endpoint that is none is a problem of its own.
+fn answers(asked: Option<&Answer>) -> bool {
+    asked.is_none_or(|asked| asked.answer.is_ok())
 }
 
 fn section<T: ToString>(out: &mut String, title: &str, items: &[T]) {

@@ -153,7 +153,7 @@ fn what_is_set_without_a_consumer_is_listed_with_its_origin() {
         "clusterDNS: [10.0.0.10]\nstaticPodPath: /pods\nevictionHard:\n  pid.available: 5%\n",
     )];
     let outcome =
-        run("--config=k --max-pods=3 --node-ip=1.2.3.4 --root-dir=/r --sync-frequency=2m", &files);
+        run("--config=k --max-pods=3 --node-ip=1.2.3.4 --cert-dir=/c --root-dir=/r", &files);
     let listed: Vec<String> =
         outcome.unconsumed.iter().map(|u| format!("{} by {}", u.path, u.origin)).collect();
     assert_eq!(
@@ -162,9 +162,30 @@ fn what_is_set_without_a_consumer_is_listed_with_its_origin() {
             "clusterDNS by /here/k",
             "maxPods by --max-pods",
             "evictionHard by /here/k",
-            "--node-ip by --node-ip"
+            "--cert-dir by --cert-dir"
         ]
     );
+}
+
+#[test]
+fn a_gate_without_a_consumer_is_listed_when_it_was_changed() {
+    let files = [(
+        "/here/k",
+        "featureGates: {MemoryQoS: true, ContainerRestartRules: true, EventedPLEG: false}\n",
+    )];
+    let listed = |line: &str| -> Vec<String> {
+        let unconsumed = run(line, &files).unconsumed;
+        unconsumed.iter().map(|u| format!("{} by {}", u.path, u.origin)).collect()
+    };
+    assert_eq!(listed("--config=k"), ["featureGates.MemoryQoS by /here/k"]);
+    assert_eq!(
+        listed("--config=k --feature-gates=EventedPLEG=true,ContainerRestartRules=false"),
+        [
+            "featureGates.ContainerRestartRules by --feature-gates",
+            "featureGates.MemoryQoS by /here/k"
+        ]
+    );
+    assert_eq!(listed("--feature-gates=KubeletCrashLoopBackOffMax=false"), Vec::<String>::new());
 }
 
 #[test]

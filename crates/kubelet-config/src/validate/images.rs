@@ -7,11 +7,21 @@ use crate::quantity::Quantity;
 const POLICIES: [&str; 4] =
     ["NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"];
 
+/// Longest path of a unix socket: the kernel's field less its closing zero.
+const SOCKET_PATH_MAX: usize = 107;
+
 impl Check<'_> {
     pub(super) fn images(&mut self) {
         let c = self.c;
-        if c.container_runtime_endpoint.as_deref().unwrap_or_default().is_empty() {
+        let runtime = c.container_runtime_endpoint.as_deref().unwrap_or_default();
+        if runtime.is_empty() {
             self.bad("containerRuntimeEndpoint", "\"\"", "must name the runtime's socket");
+        } else {
+            self.endpoint("containerRuntimeEndpoint", runtime);
+        }
+        // Empty means the runtime's own.
+        if let Some(image) = c.image_service_endpoint.as_deref().filter(|text| !text.is_empty()) {
+            self.endpoint("imageServiceEndpoint", image);
         }
         if let Some(timeout) =
             c.runtime_request_timeout.filter(|timeout| *timeout <= GoDuration::ZERO)
@@ -24,6 +34,21 @@ impl Check<'_> {
         self.collection();
         self.credentials();
         self.container_logs();
+    }
+
+    /// A socket as the CRI client takes it: `unix:///path`, `unix:/path` or `/path`.
+    fn endpoint(&mut self, field: &str, endpoint: &str) {
+        let path = endpoint
+            .strip_prefix("unix://")
+            .or_else(|| endpoint.strip_prefix("unix:"))
+            .unwrap_or(endpoint);
+        let shown = format!("{endpoint:?}");
+        if !path.starts_with('/') || path.contains('\0') {
+            self.bad(field, shown, "is not a unix socket; write unix:///path or /path");
+        } else if path.len() > SOCKET_PATH_MAX {
+            let wrong = format!("the socket's path is longer than {SOCKET_PATH_MAX} bytes");
+            self.bad(field, shown, format!("{wrong}, which the kernel refuses; use a shorter one"));
+        }
     }
 
     fn pulls(&mut self) {

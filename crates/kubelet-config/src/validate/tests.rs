@@ -112,6 +112,7 @@ fn durations() {
 
 #[test]
 fn words() {
+    let long_socket = format!("unix:///{}", "x".repeat(107));
     for (field, value, needle) in [
         ("topologyManagerPolicy", "strict", "\"best-effort\""),
         ("topologyManagerScope", "node", "\"container\" or \"pod\""),
@@ -131,6 +132,10 @@ fn words() {
         ("containerLogMaxSize", "big", "not a quantity"),
         ("showHiddenMetricsForVersion", "1.30", "1.35"),
         ("containerRuntimeEndpoint", "", "socket"),
+        ("containerRuntimeEndpoint", "tcp://127.0.0.1:1", "unix:///path"),
+        ("containerRuntimeEndpoint", "run/c.sock", "unix:///path"),
+        ("imageServiceEndpoint", "unix://run/c.sock", "unix:///path"),
+        ("imageServiceEndpoint", &long_socket, "shorter"),
         ("reservedSystemCPUs", "0-", "range of CPUs"),
         ("reservedSystemCPUs", "0-5", "no CPU 4, 5"),
         ("systemCgroups", "/system", "cgroupRoot"),
