@@ -1,20 +1,7 @@
 //! klet may die at any instant: no container notices, and it catches up.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Result, ensure};
 use testkit::{Node, PodManifest};
-
-/// Every container in the runtime: id, with creation and start times and attempt.
-fn containers(node: &Node) -> Result<BTreeMap<String, (i64, i64, u32)>> {
-    let mut found = BTreeMap::new();
-    for container in node.cri().containers()? {
-        let status = node.cri().container_status(&container.id)?;
-        let attempt = container.metadata.map_or(0, |metadata| metadata.attempt);
-        found.insert(container.id, (status.created_at, status.started_at, attempt));
-    }
-    Ok(found)
-}
 
 #[test]
 fn a_kill_leaves_every_container_alone() -> Result<()> {
@@ -29,7 +16,7 @@ fn a_kill_leaves_every_container_alone() -> Result<()> {
         ensure!(pod.phase == "Succeeded", "it is {pod:?}");
         Ok(pod)
     })?;
-    let seen = containers(&node)?;
+    let seen = node.instances()?;
     assert_eq!(seen.len(), 4);
 
     for _ in 0..3 {
@@ -42,9 +29,9 @@ fn a_kill_leaves_every_container_alone() -> Result<()> {
             Ok(pod)
         })?;
         assert_eq!(still.uid, done.uid);
-        assert_eq!(containers(&node)?, seen);
+        assert_eq!(node.instances()?, seen);
     }
-    assert!(seen.values().all(|(_, _, attempt)| *attempt == 0));
+    assert!(seen.values().all(|instance| instance.attempt == 0));
 
     // What changes while klet is away is made up for.
     node.klet.kill9()?;
@@ -58,7 +45,7 @@ fn a_kill_leaves_every_container_alone() -> Result<()> {
     // A polite end is clean, and leaves the containers too.
     let status = node.klet.stop()?;
     assert!(status.success(), "klet ended with {status}");
-    let left = containers(&node)?;
+    let left = node.instances()?;
     for container in &before[0].containers {
         assert_eq!(left.get(&container.id), seen.get(&container.id));
     }

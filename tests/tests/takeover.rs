@@ -1,19 +1,7 @@
 //! Pods change hands between the upstream kubelet and klet, and no container notices.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Result, ensure};
 use testkit::{Node, NodeOptions, PodManifest, upstream};
-
-/// Every container in the runtime: id, with start time and state.
-fn containers(node: &Node) -> Result<BTreeMap<String, (i64, i32)>> {
-    let mut found = BTreeMap::new();
-    for container in node.cri().containers()? {
-        let status = node.cri().container_status(&container.id)?;
-        found.insert(container.id, (status.started_at, status.state));
-    }
-    Ok(found)
-}
 
 /// A pod whose uid the manifest fixes: the two hash manifests differently.
 fn pod(name: &str, uid: &str) -> Result<serde_json::Value> {
@@ -34,7 +22,7 @@ fn pods_change_hands_both_ways() -> Result<()> {
     node.klet.wait_healthy()?;
     node.wait_running("a")?;
     node.wait_running("b")?;
-    let before = containers(&node)?;
+    let before = node.instances()?;
     ensure!(before.len() == 4, "there are {before:?}");
 
     for round in 0..2 {
@@ -44,7 +32,7 @@ fn pods_change_hands_both_ways() -> Result<()> {
         let a = node.wait_running("a")?;
         node.wait_running("b")?;
         ensure!(a.containers.iter().all(|c| c.restarts == 0), "{a:?}");
-        assert_eq!(containers(&node)?, before, "klet took over, round {round}");
+        assert_eq!(node.instances()?, before, "klet took over, round {round}");
 
         node.klet.kill9()?;
         node.klet.launch_upstream(&binary)?;
@@ -53,7 +41,7 @@ fn pods_change_hands_both_ways() -> Result<()> {
         node.wait_running("b")?;
         // Upstream decides within its first sync, a second after its first listing.
         std::thread::sleep(std::time::Duration::from_secs(4));
-        assert_eq!(containers(&node)?, before, "upstream took over, round {round}");
+        assert_eq!(node.instances()?, before, "upstream took over, round {round}");
     }
 
     // Whoever holds the pods can end them.

@@ -1,4 +1,4 @@
-//! Ctrl-C as a flag, so that a task can end what it started.
+//! Ctrl-C, a polite kill or a closed terminal as a flag, so that a task can end what it started.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,23 +6,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Set once SIGINT or SIGTERM has arrived.
+/// Set once SIGINT, SIGTERM or SIGHUP has arrived.
 #[derive(Debug, Clone)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Takes the two signals over from now on.
+    /// Takes the three signals over from now on.
     pub fn install() -> Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot start an async runtime for signals")?;
-        let (mut interrupt, mut terminate) = {
+        let (mut interrupt, mut terminate, mut hang_up) = {
             let _guard = runtime.enter();
             (
                 signal(SignalKind::interrupt()).context("cannot handle SIGINT")?,
                 signal(SignalKind::terminate()).context("cannot handle SIGTERM")?,
+                signal(SignalKind::hangup()).context("cannot handle SIGHUP")?,
             )
         };
         let set = Arc::clone(&flag);
@@ -31,6 +32,7 @@ impl Interrupt {
                 tokio::select! {
                     _ = interrupt.recv() => (),
                     _ = terminate.recv() => (),
+                    _ = hang_up.recv() => (),
                 }
             });
             set.store(true, Ordering::SeqCst);

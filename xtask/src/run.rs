@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,7 @@ pub fn run(options: &Options) -> Result<()> {
         Some(path) => path.clone(),
         None => testkit::binaries::klet_binary()?,
     };
-    println!("starting a private containerd");
+    say(format_args!("starting a private containerd"));
     let containerd = Containerd::start(ContainerdOptions::with_usual_images()?)
         .context("cannot start a private containerd (`make setup` installs what it needs)")?;
     let manifests = ManifestDir::new(&containerd.dir().join("manifests"))?;
@@ -50,20 +51,29 @@ pub fn run(options: &Options) -> Result<()> {
         node_name: host_name(),
         ports: Some(USUAL_PORTS),
     })?;
-    println!("klet is healthy: http://127.0.0.1:{}/healthz", klet.health_port());
-    println!("its pods:        http://127.0.0.1:{}/pods", klet.read_only_port());
-    println!("their logs:      {}", klet.pod_logs_dir().display());
-    println!("{files} manifests in {}: add, edit or remove some", manifests.path().display());
-    println!("Ctrl-C ends everything\n");
+    say(format_args!("klet is healthy: http://127.0.0.1:{}/healthz", klet.health_port()));
+    say(format_args!("its pods:        http://127.0.0.1:{}/pods", klet.read_only_port()));
+    say(format_args!("their logs:      {}", klet.pod_logs_dir().display()));
+    say(format_args!(
+        "{files} manifests in {}: add, edit or remove some",
+        manifests.path().display()
+    ));
+    say(format_args!("Ctrl-C ends everything\n"));
 
     let watched = watch(&mut klet, &interrupt);
-    println!("\nremoving the pods");
+    say(format_args!("\nremoving the pods"));
     manifests.clear()?;
     let removed = watched.and_then(|()| wait_removed(&containerd));
     klet.stop()?;
-    println!("stopping containerd");
+    say(format_args!("stopping containerd"));
     containerd.remove()?;
     removed
+}
+
+/// Prints a line. Nobody may be there to read it: the terminal closes first and
+/// the clean-up must go on.
+fn say(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 fn copy(from: &Path, to: &ManifestDir) -> Result<usize> {
@@ -94,11 +104,11 @@ fn watch(klet: &mut Klet, interrupt: &Interrupt) -> Result<()> {
             klet.pods()?.iter().map(|pod| (pod.name.clone(), describe(pod))).collect();
         for (name, line) in &now {
             if shown.get(name) != Some(line) {
-                println!("{name:<24} {line}");
+                say(format_args!("{name:<24} {line}"));
             }
         }
         for name in shown.keys().filter(|name| !now.contains_key(*name)) {
-            println!("{name:<24} gone");
+            say(format_args!("{name:<24} gone"));
         }
         shown = now;
         for _ in 0..10 {

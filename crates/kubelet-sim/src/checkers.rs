@@ -314,7 +314,7 @@ fn status_matches_runtime(
     Ok(())
 }
 
-/// No log link, log directory or pod directory outlives its pod.
+/// No log link and no log directory outlives its pod.
 fn no_stale_files(
     state: &State,
     uids: &BTreeSet<String>,
@@ -336,12 +336,6 @@ fn no_stale_files(
         let uid = name.rsplit_once('_').map_or("", |(_, uid)| uid);
         if ours && !uids.contains(uid) {
             return fail("", format!("log directory {name} left behind"));
-        }
-    }
-    for dir in state.files.names_in(layout.pods_dir) {
-        let uid = file_name(&dir);
-        if !uids.contains(&uid) {
-            return fail("", format!("pod directory {uid} left behind"));
         }
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! Takes an instance off the host, by force and in any state.
 //!
 //! Reads only what the instance itself wrote down: its directory, and
-//! processes, control groups, namespaces and firewall rules that carry its
-//! path, container ids or network name. Works without the runtime's help, so
+//! processes a testkit started, control groups, namespaces and firewall rules
+//! that carry its path, container ids or network name. Works without the runtime's help, so
 //! that a dead, stopped or half-started containerd is cleaned the same way.
 
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ pub fn sweep(slot: &Slot) -> Result<()> {
     let ids = container_ids(dir);
     let sockets = shim_sockets(dir);
     let namespaces = network_namespaces(dir);
-    kill_all(|| process::with_argument_below(dir), "processes of the instance")?;
+    kill_all(|| process::started_below(dir), "processes of the instance")?;
     remove_cgroups(&ids)?;
     for point in host::mounts_below(dir)? {
         // A mount that went with its parent is gone already.

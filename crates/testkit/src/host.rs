@@ -65,6 +65,21 @@ pub fn require_root() -> Result<()> {
     )
 }
 
+/// Fails on processors that the pause program is not written for.
+pub fn require_architecture() -> Result<()> {
+    supports(std::env::consts::ARCH)
+}
+
+fn supports(architecture: &str) -> Result<()> {
+    if architecture == "x86_64" {
+        return Ok(());
+    }
+    bail!(
+        "the private containerd needs an x86-64 machine, and this is {architecture}: \
+         the pause image of the tests holds x86-64 instructions"
+    )
+}
+
 /// Fails unless the named CNI plugins are installed where Debian puts them.
 pub fn require_cni(dir: &Path, plugins: &[&str]) -> Result<()> {
     for plugin in plugins {
@@ -117,6 +132,13 @@ mod tests {
     fn the_default_route_claims_nothing() {
         let route = Route { address: Ipv4Addr::UNSPECIFIED, prefix: 0 };
         assert!(!route.overlaps(Ipv4Addr::new(10, 88, 0, 0), 22));
+    }
+
+    #[test]
+    fn another_processor_is_named() {
+        assert!(supports("x86_64").is_ok());
+        let err = supports("aarch64").unwrap_err().to_string();
+        assert!(err.contains("x86-64 machine, and this is aarch64"), "{err}");
     }
 
     #[test]

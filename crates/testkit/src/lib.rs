@@ -30,6 +30,6 @@ pub use containerd::{Containerd, ContainerdOptions};
 pub use image::Image;
 pub use klet::{Klet, KletOptions};
 pub use manifest::{ManifestDir, PodManifest};
-pub use node::{Node, NodeOptions};
+pub use node::{Instance, Node, NodeOptions};
 pub use pods::{ContainerView, PodView};
 pub use wait::eventually;

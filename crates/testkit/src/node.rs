@@ -2,6 +2,7 @@
 //!
 //! Whatever a test waits for in vain is reported with the ends of both logs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -27,6 +28,19 @@ pub struct NodeOptions {
     pub single_file: Option<String>,
     /// Leave klet to be launched by the test.
     pub klet_absent: bool,
+}
+
+/// What never changes of a container that is left alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instance {
+    /// When it was made, in nanoseconds of the runtime's clock.
+    pub created_at: i64,
+    /// When it was started.
+    pub started_at: i64,
+    /// How many there were before it.
+    pub attempt: u32,
+    /// `ContainerState`, as a number.
+    pub state: i32,
 }
 
 /// A node.
@@ -138,14 +152,29 @@ impl Node {
     /// Sandboxes and containers the runtime has of a pod.
     pub fn in_runtime(&self, manifest: &str) -> Result<(Vec<v1::PodSandbox>, Vec<v1::Container>)> {
         let name = format!("{manifest}-{}", self.klet.node_name());
-        let own = |labels: &std::collections::BTreeMap<String, String>| {
-            labels.get("io.kubernetes.pod.name") == Some(&name)
-        };
+        let own =
+            |labels: &BTreeMap<String, String>| labels.get("io.kubernetes.pod.name") == Some(&name);
         let mut sandboxes = self.cri.sandboxes()?;
         sandboxes.retain(|sandbox| own(&sandbox.labels));
         let mut containers = self.cri.containers()?;
         containers.retain(|container| own(&container.labels));
         Ok((sandboxes, containers))
+    }
+
+    /// Every container in the runtime, by id: to show that nobody touched them.
+    pub fn instances(&self) -> Result<BTreeMap<String, Instance>> {
+        let mut found = BTreeMap::new();
+        for container in self.cri.containers()? {
+            let status = self.cri.container_status(&container.id)?;
+            let instance = Instance {
+                created_at: status.created_at,
+                started_at: status.started_at,
+                attempt: container.metadata.map_or(0, |metadata| metadata.attempt),
+                state: status.state,
+            };
+            found.insert(container.id, instance);
+        }
+        Ok(found)
     }
 }
 

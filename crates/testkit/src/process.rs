@@ -1,6 +1,7 @@
 //! Child processes: started, signalled by id, always waited for.
 //!
-//! Owns the child. Never signals a process by name.
+//! Owns the child. Never signals a process by name. Marks every child's
+//! environment, so that the ones a dead owner left are told from a user's own.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -12,6 +13,10 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait::eventually;
+
+/// In the environment of every child, and of what the child starts in turn:
+/// containerd hands it to its shims.
+const MARK: &str = "KLET_TESTKIT=1";
 
 /// A running child whose output goes to a file. Killed when dropped.
 #[derive(Debug)]
@@ -30,7 +35,9 @@ impl Process {
             .open(log)
             .with_context(|| format!("cannot open {}", log.display()))?;
         let errors = file.try_clone().context("cannot duplicate the log's descriptor")?;
+        let (mark, value) = MARK.split_once('=').unwrap_or((MARK, ""));
         let child = command
+            .env(mark, value)
             .stdin(Stdio::null())
             .stdout(file)
             .stderr(errors)
@@ -133,8 +140,10 @@ pub fn run(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Ids of processes with an argument that is `path` or lies below it.
-pub fn with_argument_below(path: &Path) -> Vec<Pid> {
+/// Ids of the processes that a testkit has started, directly or through
+/// containerd, with an argument that is `path` or lies below it. An editor or
+/// a `tail -f` that a user runs on such a path is not among them.
+pub fn started_below(path: &Path) -> Vec<Pid> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -144,8 +153,13 @@ pub fn with_argument_below(path: &Path) -> Vec<Pid> {
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| *name != own)
         .filter_map(|name| name.parse().ok().and_then(Pid::from_raw))
-        .filter(|pid| mentions(*pid, path))
+        .filter(|pid| is_marked(*pid) && mentions(*pid, path))
         .collect()
+}
+
+fn is_marked(pid: Pid) -> bool {
+    let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
+    environment.is_ok_and(|all| all.split(|byte| *byte == 0).any(|entry| entry == MARK.as_bytes()))
 }
 
 fn mentions(pid: Pid, path: &Path) -> bool {
@@ -165,19 +179,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_found_by_argument_and_end_with_their_handle() {
+    fn our_processes_are_found_by_argument_and_a_users_are_not() {
         let dir = std::env::temp_dir().join(format!("klet-process-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         // `tail -f` names a file below `dir` on its command line.
         fs::write(dir.join("f"), "").unwrap();
-        let mut command = Command::new("tail");
-        command.arg("-f").arg(dir.join("f"));
-        let process = Process::spawn("tail", &mut command, &dir.join("log")).unwrap();
-        let found = || with_argument_below(&dir);
+        let tail = || {
+            let mut command = Command::new("tail");
+            command.arg("-f").arg(dir.join("f"));
+            command
+        };
+        let mut users = tail().stdout(Stdio::null()).spawn().unwrap();
+        let process = Process::spawn("tail", &mut tail(), &dir.join("log")).unwrap();
+        let found = || started_below(&dir);
         assert_eq!(found().len(), 1);
         assert_eq!(found()[0].as_raw_nonzero().get().unsigned_abs(), process.id());
         drop(process);
         assert!(found().is_empty());
+        assert!(users.try_wait().unwrap().is_none(), "the user's own process lives");
+        users.kill().unwrap();
+        users.wait().unwrap();
         fs::remove_dir_all(&dir).unwrap();
     }
 

@@ -5,17 +5,20 @@
 //! as its lock is; the kernel drops the lock when the holder dies, however it
 //! dies, and the next taker removes what was left.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
+use std::io::ErrorKind;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::{cleanup, host};
 
-/// Where instances live. Short, because a unix socket path holds 107 bytes.
-const BASE: &str = "/tmp/klet-testkit";
+/// Where instances live: in a place where only root makes directories. Short,
+/// because a unix socket path holds 107 bytes.
+const BASE: &str = "/run/klet-testkit";
 
 /// 10.88.0.0/13 cut into /22s, each with room for some 1,000 pods.
 const SLOTS: u16 = 512;
@@ -52,7 +55,7 @@ impl Slot {
     }
 
     fn try_lock(number: u16) -> Result<Option<Self>> {
-        fs::create_dir_all(BASE).with_context(|| format!("cannot create {BASE}"))?;
+        claim(Path::new(BASE))?;
         let path = Path::new(BASE).join(format!("{number}.lock"));
         let lock = File::options()
             .create(true)
@@ -90,6 +93,31 @@ impl Slot {
         let first = u32::from(Ipv4Addr::new(10, 88, 0, 0));
         (Ipv4Addr::from(first + (u32::from(self.number) << 10)), 22)
     }
+}
+
+/// Makes the directory, or insists that nobody else could have made or filled
+/// it: what lies below is run, mounted and removed as root.
+fn claim(base: &Path) -> Result<()> {
+    match DirBuilder::new().mode(0o700).create(base) {
+        Err(err) if err.kind() != ErrorKind::AlreadyExists => {
+            host::require_root()?;
+            return Err(err).with_context(|| format!("cannot create {}", base.display()));
+        }
+        _ => (),
+    }
+    let found =
+        fs::symlink_metadata(base).with_context(|| format!("cannot look at {}", base.display()))?;
+    ensure!(
+        found.is_dir()
+            && found.uid() == rustix::process::geteuid().as_raw()
+            && found.mode() & 0o022 == 0,
+        "{} is not a directory that this user alone owns and writes (owner {}, mode {:o}); \
+         remove it, and find out who made it",
+        base.display(),
+        found.uid(),
+        found.mode() & 0o7777,
+    );
+    Ok(())
 }
 
 /// Removes what instances whose owner died have left. Returns how many there were.
@@ -132,5 +160,27 @@ mod tests {
         let last = Slot::try_lock(SLOTS - 1).unwrap().unwrap();
         assert_eq!(last.subnet(), (Ipv4Addr::new(10, 95, 252, 0), 22));
         assert!(last.bridge().len() <= 15);
+        // containerd adds this one beside the socket it is told.
+        let socket = last.dir().join("containerd.sock.ttrpc");
+        assert!(socket.as_os_str().len() < 108, "{} is too long", socket.display());
+    }
+
+    #[test]
+    fn a_base_that_others_write_to_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let base = std::env::temp_dir().join(format!("klet-base-{}", std::process::id()));
+        claim(&base).unwrap();
+        assert_eq!(fs::metadata(&base).unwrap().mode() & 0o777, 0o700);
+        claim(&base).unwrap();
+        for mode in [0o770, 0o702] {
+            fs::set_permissions(&base, fs::Permissions::from_mode(mode)).unwrap();
+            let err = claim(&base).unwrap_err().to_string();
+            assert!(err.contains("alone owns"), "{err}");
+        }
+        let link = base.with_extension("link");
+        std::os::unix::fs::symlink(&base, &link).unwrap();
+        assert!(claim(&link).is_err(), "a link may point anywhere");
+        fs::remove_file(&link).unwrap();
+        fs::remove_dir(&base).unwrap();
     }
 }

@@ -101,7 +101,7 @@ fn a_pod_runs_and_nothing_of_it_stays() -> Result<()> {
     assert!(!dir.exists());
     assert!(!bridge(&dir).exists());
     assert_eq!(control_groups(&ids), Vec::<PathBuf>::new());
-    assert!(process::with_argument_below(&dir).is_empty());
+    assert!(process::started_below(&dir).is_empty());
     assert!(!firewall_rules().contains(&network(&dir)));
     assert!(!namespace.exists());
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;

@@ -6,18 +6,26 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::process::Process;
-use testkit::{Containerd, http, klet};
+use testkit::{Containerd, http, klet, upstream};
+
+use super::Plan;
 
 /// How long a kubelet may take to be healthy.
 const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// klet's count of its full listings of the runtime.
+const LISTINGS: &str = "klet_pleg_relists_total";
 
 /// Who is measured.
 #[derive(Debug, Clone)]
 pub enum Contender {
     /// klet, at this path.
     Klet(PathBuf),
+    /// klet, at this path, that lists the runtime each second, as it does where
+    /// the runtime streams no events.
+    Listing(PathBuf),
     /// The same CRI calls by a minimal client.
     Raw,
     /// The upstream kubelet, at this path.
@@ -29,6 +37,7 @@ impl Contender {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Klet(_) => "klet",
+            Self::Listing(_) => "klet, listing",
             Self::Raw => "raw CRI",
             Self::Upstream(_) => "upstream kubelet",
         }
@@ -37,9 +46,25 @@ impl Contender {
     /// Its program, if it is one.
     pub fn binary(&self) -> Option<&Path> {
         match self {
-            Self::Klet(path) | Self::Upstream(path) => Some(path),
+            Self::Klet(path) | Self::Listing(path) | Self::Upstream(path) => Some(path),
             Self::Raw => None,
         }
+    }
+
+    /// Numbers of pods it is measured with at rest. Listing only matters where
+    /// there is much to list.
+    pub fn loads(&self, plan: &Plan) -> Vec<u32> {
+        match self {
+            Self::Raw => Vec::new(),
+            Self::Listing(_) => vec![plan.pods],
+            Self::Klet(_) | Self::Upstream(_) => vec![0, plan.pods / 2, plan.pods],
+        }
+    }
+
+    /// Whether its size and speed are figures of their own: the listing klet is
+    /// the same program as the other.
+    pub fn is_distinct(&self) -> bool {
+        !matches!(self, Self::Listing(_))
     }
 }
 
@@ -48,6 +73,8 @@ impl Contender {
 pub struct Agent {
     process: Process,
     log: PathBuf,
+    /// Where klet tells its metrics; upstream is not asked.
+    metrics_port: Option<u16>,
     /// From just before it was started until its health port answered `ok`.
     pub healthy_after: Duration,
 }
@@ -58,15 +85,19 @@ impl Agent {
         let binary = contender.binary().context("raw CRI is not a process")?;
         let dir = containerd.dir().join("agent");
         fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        let health_port = klet::reserve_port(0)?.1;
-        let upstream = matches!(contender, Contender::Upstream(_));
-        let config = config(containerd, &dir, manifests, health_port, upstream)?;
+        // Both at once, so that they differ.
+        let (health, read_only) = (klet::reserve_port(0)?, klet::reserve_port(0)?);
+        let ports = (health.1, read_only.1);
+        drop((health, read_only));
+        let is_upstream = matches!(contender, Contender::Upstream(_));
+        let mut config = config(containerd, &dir, manifests, ports);
+        upstream::extend(&mut config, &settings(contender)?);
         let path = dir.join("config.json");
         fs::write(&path, format!("{config:#}\n"))
             .with_context(|| format!("cannot write {}", path.display()))?;
 
         let mut command = Command::new(binary);
-        if !upstream {
+        if !is_upstream {
             command.arg("kubelet");
         }
         command
@@ -75,7 +106,7 @@ impl Agent {
             .arg("--root-dir")
             .arg(dir.join("root"))
             .args(["--hostname-override", "bench"]);
-        if upstream {
+        if is_upstream {
             command.arg("--cert-dir").arg(dir.join("pki"));
         }
         let log = dir.join("log");
@@ -83,7 +114,7 @@ impl Agent {
         let mut process = Process::spawn(contender.name(), &mut command, &log)?;
         loop {
             process.check_alive()?;
-            if http::get(health_port, "/healthz").is_ok_and(|answer| answer.status == 200) {
+            if http::get(ports.0, "/healthz").is_ok_and(|answer| answer.status == 200) {
                 break;
             }
             ensure!(
@@ -94,7 +125,15 @@ impl Agent {
             );
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(Self { process, log, healthy_after: start.elapsed() })
+        let metrics_port = (!is_upstream).then_some(ports.1);
+        Ok(Self { process, log, metrics_port, healthy_after: start.elapsed() })
+    }
+
+    /// Full listings of the runtime so far, as klet counts them.
+    pub fn listings(&self) -> Result<Option<u64>> {
+        let Some(port) = self.metrics_port else { return Ok(None) };
+        let text = http::get_ok(port, "/metrics")?;
+        counter(&text, LISTINGS).with_context(|| format!("/metrics has no {LISTINGS}")).map(Some)
     }
 
     /// Process id.
@@ -113,30 +152,47 @@ impl Agent {
     }
 }
 
-/// One configuration for both. What only upstream gets switches off work that
-/// klet does not do, so that the comparison is in upstream's favour.
-fn config(
-    containerd: &Containerd,
-    dir: &Path,
-    manifests: &Path,
-    health_port: u16,
-    upstream: bool,
-) -> Result<serde_json::Value> {
-    let mut config = json!({
+/// One configuration for all.
+fn config(containerd: &Containerd, dir: &Path, manifests: &Path, ports: (u16, u16)) -> Value {
+    json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "staticPodPath": manifests,
         "podLogsDir": dir.join("pod-logs"),
         "containerRuntimeEndpoint": containerd.endpoint(),
-        "healthzPort": health_port,
-        "readOnlyPort": klet::reserve_port(0)?.1,
+        "healthzPort": ports.0,
+        "readOnlyPort": ports.1,
         "failCgroupV1": false,
         // A standalone node has no API server to ask.
         "authentication": {"webhook": {"enabled": false}},
         "authorization": {"mode": "AlwaysAllow"},
-    });
-    if upstream {
-        testkit::upstream::extend(&mut config, &testkit::upstream::settings()?);
+    })
+}
+
+/// What one contender gets besides. For upstream it switches off work that klet
+/// does not do, so that the comparison is in upstream's favour.
+fn settings(contender: &Contender) -> Result<Value> {
+    match contender {
+        Contender::Upstream(_) => upstream::settings(),
+        Contender::Listing(_) => Ok(json!({"featureGates": {"EventedPLEG": false}})),
+        Contender::Klet(_) | Contender::Raw => Ok(json!({})),
     }
-    Ok(config)
+}
+
+/// The value of an unlabelled counter in the text form of metrics.
+fn counter(text: &str, name: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    value.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_found_by_its_whole_name() {
+        let text = "# HELP a_total b\n# TYPE a_total counter\na_totals 1\na_total 27\n";
+        assert_eq!(counter(text, "a_total"), Some(27));
+        assert_eq!(counter(text, "b_total"), None);
+    }
 }

@@ -18,6 +18,7 @@ pub struct Goal {
 pub fn check(plan: &Plan, results: &Results) -> Vec<Goal> {
     let none = Measured::default();
     let klet = results.get("klet").unwrap_or(&none);
+    let listing = results.get("klet, listing").unwrap_or(&none);
     let raw = results.get("raw CRI").unwrap_or(&none);
     let upstream = results.get("upstream kubelet").unwrap_or(&none);
     let rss = |who: &Measured, pods| who.idle_at(pods).map(|idle| megabytes(idle.rss_kb * 1024));
@@ -35,6 +36,20 @@ pub fn check(plan: &Plan, results: &Results) -> Vec<Goal> {
             cpu(klet),
             cpu(upstream),
             0.1,
+        ),
+        ratio(
+            &format!(
+                "idle with {pods} pods, no events, on at most 1/10 of upstream's processor time"
+            ),
+            cpu(listing),
+            cpu(upstream),
+            0.1,
+        ),
+        most(
+            "no more than one full listing a minute where events stream",
+            klet.idle_at(pods).and_then(|idle| idle.listings_per_min),
+            1.0,
+            "a minute",
         ),
         ratio(&format!("{pods} pods up within 1.1 × raw CRI"), up(klet), up(raw), 1.1),
         most(

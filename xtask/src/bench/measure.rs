@@ -11,25 +11,30 @@ use super::process::Sample;
 use super::results::{Idle, Results, Round};
 use super::{Plan, baseline, runtime};
 
+/// Listings are rare: they are counted for at least this long.
+const LISTINGS_WINDOW: Duration = Duration::from_secs(60);
+
 /// Size, time to healthy, and a kubelet at rest with no, half and all pods.
 pub fn idle(contender: &Contender, plan: &Plan, results: &mut Results) -> Result<()> {
     let Some(binary) = contender.binary() else {
         return Ok(());
     };
     let measured = results.of(contender.name());
-    let size =
-        std::fs::metadata(binary).with_context(|| format!("cannot read {}", binary.display()));
-    measured.binary_bytes = Some(size?.len());
     let (containerd, manifests) = fresh()?;
-    for _ in 0..plan.starts {
-        let agent = Agent::start(contender, &containerd, manifests.path())?;
-        measured.healthy.push(agent.healthy_after);
+    if contender.is_distinct() {
+        let size =
+            std::fs::metadata(binary).with_context(|| format!("cannot read {}", binary.display()));
+        measured.binary_bytes = Some(size?.len());
+        for _ in 0..plan.starts {
+            let agent = Agent::start(contender, &containerd, manifests.path())?;
+            measured.healthy.push(agent.healthy_after);
+        }
+        println!("{}: healthy after {:.1?}", contender.name(), measured.healthy);
     }
-    println!("{}: healthy after {:.1?}", contender.name(), measured.healthy);
     let mut agent = Agent::start(contender, &containerd, manifests.path())?;
     let cri = containerd.cri()?;
     let mut have = 0;
-    for pods in [0, plan.pods / 2, plan.pods] {
+    for pods in contender.loads(plan) {
         put(&manifests, have..pods)?;
         have = pods;
         runtime::wait_running(&cri, pods, || agent.check_alive())
@@ -44,9 +49,12 @@ pub fn idle(contender: &Contender, plan: &Plan, results: &mut Results) -> Result
 
 fn at_rest(agent: &Agent, pods: u32, plan: &Plan) -> Result<Idle> {
     std::thread::sleep(plan.settle);
+    // Asking costs the agent a little, so it is asked outside the window.
+    let listings = if pods == plan.pods { agent.listings()? } else { None };
     let (before, start) = (Sample::take(agent.id())?, Instant::now());
     std::thread::sleep(plan.window);
     let (after, elapsed) = (Sample::take(agent.id())?, start.elapsed().as_secs_f64());
+    let listings_per_min = listings.map(|first| listings_since(agent, first, start)).transpose()?;
     Ok(Idle {
         pods,
         rss_kb: after.rss_kb,
@@ -54,7 +62,15 @@ fn at_rest(agent: &Agent, pods: u32, plan: &Plan) -> Result<Idle> {
         cpu_percent: after.cpu_since(&before).as_secs_f64() / elapsed * 100.0,
         wakeups_per_s: after.sleeps.saturating_sub(before.sleeps) as f64 / elapsed,
         threads: after.threads,
+        listings_per_min,
     })
+}
+
+/// Waits until they have been counted for long enough.
+fn listings_since(agent: &Agent, first: u64, start: Instant) -> Result<f64> {
+    std::thread::sleep(LISTINGS_WINDOW.saturating_sub(start.elapsed()));
+    let last = agent.listings()?.context("klet no longer tells its listings")?;
+    Ok(last.saturating_sub(first) as f64 * 60.0 / start.elapsed().as_secs_f64())
 }
 
 /// One round: all pods from nothing to running, and back to nothing.

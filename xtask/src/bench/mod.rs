@@ -32,7 +32,7 @@ pub struct Options {
     #[arg(long, env = "UPSTREAM_KUBELET")]
     upstream: Option<PathBuf>,
     /// Who takes part.
-    #[arg(long, value_delimiter = ',', default_values = ["klet", "raw", "upstream"])]
+    #[arg(long, value_delimiter = ',', default_values = ["klet", "klet-listing", "raw", "upstream"])]
     contenders: Vec<String>,
     /// Pods at full load; half of them is measured too.
     #[arg(long, default_value_t = 100)]
@@ -44,10 +44,10 @@ pub struct Options {
     #[arg(long, default_value_t = 5)]
     starts: u32,
     /// Seconds of an idle window.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 30)]
     window_s: u64,
     /// Seconds to settle before an idle window.
-    #[arg(long, default_value_t = 15)]
+    #[arg(long, default_value_t = 10)]
     settle_s: u64,
     /// One round and short windows: to see that it works.
     #[arg(long)]
@@ -72,6 +72,20 @@ pub struct Plan {
     pub settle: Duration,
 }
 
+#[cfg(test)]
+impl Plan {
+    /// One that no test waits for.
+    fn of_tests() -> Self {
+        Self {
+            pods: 100,
+            rounds: 1,
+            starts: 1,
+            window: Duration::from_secs(30),
+            settle: Duration::from_secs(10),
+        }
+    }
+}
+
 impl Options {
     fn plan(&self) -> Plan {
         let (rounds, window_s, settle_s) =
@@ -90,9 +104,12 @@ impl Options {
         for name in &self.contenders {
             match name.as_str() {
                 "klet" => all.push(Contender::Klet(self.klet.clone())),
+                "klet-listing" => all.push(Contender::Listing(self.klet.clone())),
                 "raw" => all.push(Contender::Raw),
                 "upstream" => all.extend(self.upstream.clone().map(Contender::Upstream)),
-                other => anyhow::bail!("no contender {other}; there are klet, raw and upstream"),
+                other => anyhow::bail!(
+                    "no contender {other}; there are klet, klet-listing, raw and upstream"
+                ),
             }
         }
         for contender in &all {
@@ -114,9 +131,10 @@ pub fn run(options: &Options) -> Result<()> {
         measure::idle(contender, &plan, &mut results)
             .with_context(|| format!("cannot measure {} at rest", contender.name()))?;
     }
+    let workers: Vec<_> = contenders.iter().filter(|contender| contender.is_distinct()).collect();
     for round in 0..plan.rounds {
-        for turn in 0..contenders.len() {
-            let contender = &contenders[(turn + round as usize) % contenders.len()];
+        for turn in 0..workers.len() {
+            let contender = workers[(turn + round as usize) % workers.len()];
             println!("round {} of {}: {}", round + 1, plan.rounds, contender.name());
             measure::up_and_down(contender, &plan, &mut results)
                 .with_context(|| format!("cannot measure {} at work", contender.name()))?;

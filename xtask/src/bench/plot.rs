@@ -5,8 +5,12 @@ use std::fmt::Write;
 use super::results::{Measured, Results};
 use super::{Plan, goals};
 
-const BARS: [(&str, &str); 3] =
-    [("klet", "#b7410e"), ("raw CRI", "#9a9a9a"), ("upstream kubelet", "#326ce5")];
+const BARS: [(&str, &str); 4] = [
+    ("klet", "#b7410e"),
+    ("klet, listing", "#e8a27c"),
+    ("raw CRI", "#9a9a9a"),
+    ("upstream kubelet", "#326ce5"),
+];
 
 /// Left of the bars: names. Right of them: values.
 const LEFT: f64 = 210.0;
@@ -58,7 +62,7 @@ pub fn svg(plan: &Plan, results: &Results) -> String {
     );
     let present = BARS.iter().filter(|(who, _)| results.get(who).is_some());
     for (n, (who, colour)) in present.enumerate() {
-        let x = LEFT + 150.0 * n as f64;
+        let x = LEFT + 130.0 * n as f64;
         let _ = writeln!(
             text,
             r#"<rect x="{x}" y="16" width="12" height="12" fill="{colour}"/><text x="{}" y="26">{who}</text>"#,
@@ -107,6 +111,20 @@ fn significant(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn everyone_has_a_bar_and_a_name() {
+        let mut results = Results::default();
+        for (who, _) in BARS {
+            results.of(who).binary_bytes = Some(1_000_000);
+        }
+        let text = svg(&Plan::of_tests(), &results);
+        for (who, colour) in BARS {
+            assert!(text.contains(&format!(">{who}</text>")), "{text}");
+            // Once in the key, once in the only group with values.
+            assert_eq!(text.matches(colour).count(), 2, "{text}");
+        }
+    }
 
     #[test]
     fn values_keep_three_figures() {

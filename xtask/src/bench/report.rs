@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use super::results::{Idle, Measured, Results};
 use super::{Plan, baseline, goals, plot};
 
-const CONTENDERS: [&str; 3] = ["klet", "raw CRI", "upstream kubelet"];
+const CONTENDERS: [&str; 4] = ["klet", "klet, listing", "raw CRI", "upstream kubelet"];
 
 /// Writes the report and its plot.
 pub fn write(dir: &Path, plan: &Plan, results: &Results) -> Result<()> {
@@ -53,7 +53,8 @@ fn goal_table(plan: &Plan, results: &Results) -> String {
 
 /// The figures, one line each.
 pub fn table(plan: &Plan, results: &Results) -> String {
-    let mut text = String::from("| | klet | raw CRI | upstream kubelet |\n|---|---:|---:|---:|\n");
+    let mut text =
+        format!("| | {} |\n|---|{}\n", CONTENDERS.join(" | "), "---:|".repeat(CONTENDERS.len()));
     let mut row = |name: &str, pick: &dyn Fn(&Measured) -> Option<f64>, digits: usize| {
         let cell = |who: &str| {
             let value = results.get(who).and_then(pick);
@@ -76,6 +77,8 @@ pub fn table(plan: &Plan, results: &Results) -> String {
         idle("threads", &|idle| idle.threads as f64, 0);
     }
     let pods = plan.pods;
+    let listings = |who: &Measured| who.idle_at(pods).and_then(|idle| idle.listings_per_min);
+    row(&format!("full listings per minute, {pods} pods idle"), &listings, 1);
     row(&format!("{pods} pods up, s"), &|who| who.round_s(|round| Some(round.up)), 2);
     row("… own processor time, s", &|who| who.round_s(|round| round.up_cpu), 2);
     row(&format!("{pods} pods stopped, s"), &|who| who.round_s(|round| Some(round.stopped)), 2);
@@ -97,7 +100,11 @@ fn method(plan: &Plan) -> String {
          runtime. Stopped: from removing the first manifest until nothing runs. Removed: until \
          the runtime lists no sandbox and no container.\n\
          - Raw CRI: RunPodSandbox, ImageStatus, CreateContainer, StartContainer, and StopContainer, \
-         RemoveContainer, StopPodSandbox, RemovePodSandbox, {parallel} pods at a time.\n\
+         RemoveContainer, StopPodSandbox, RemovePodSandbox, {parallel} pods at a time; \
+         klet itself sets no such limit.\n\
+         - klet, listing: the same klet with the gate EventedPLEG off, so that it lists the \
+         runtime each second instead of following its events; measured at rest with {pods} pods \
+         only. Full listings are klet's own count, over a minute or the window if that is longer.\n\
          - Upstream runs stand-alone with eviction, QoS groups and image collection off. It leaves \
          removal to a collector that runs each minute.\n\
          - Again: `UPSTREAM_KUBELET=/path/to/kubelet make bench`.\n",
@@ -141,13 +148,15 @@ mod tests {
     use super::*;
     use crate::bench::results::Round;
 
-    fn plan() -> Plan {
-        Plan {
+    fn idle(cpu_percent: f64, listings_per_min: Option<f64>) -> Idle {
+        Idle {
             pods: 100,
-            rounds: 1,
-            starts: 1,
-            window: Duration::from_secs(60),
-            settle: Duration::from_secs(15),
+            rss_kb: 9000,
+            pss_kb: 9000,
+            cpu_percent,
+            wakeups_per_s: 1.0,
+            threads: 3,
+            listings_per_min,
         }
     }
 
@@ -164,11 +173,26 @@ mod tests {
         results.of("klet").binary_bytes = Some(9_000_000);
         results.of("klet").rounds.push(round(21_000, Some(Duration::from_millis(400))));
         results.of("raw CRI").rounds.push(round(20_000, None));
-        let page = page(&plan(), &results);
+        let page = page(&Plan::of_tests(), &results);
         assert!(page.contains("| binary at most 15 MB | 9.00 MB | ✔ |"), "{page}");
         assert!(page.contains("| 100 pods up within 1.1 × raw CRI | 1.050 × | ✔ |"), "{page}");
         assert!(page.contains("processor time | 0.40 s | ✘ |"), "{page}");
-        assert!(page.contains("| 100 pods up, s | 21.00 | 20.00 | – |"), "{page}");
+        assert!(page.contains("| 100 pods up, s | 21.00 | – | 20.00 | – |"), "{page}");
         assert!(page.contains("upstream's processor time | not compared | – |"), "{page}");
+        assert!(page.contains("where events stream | not measured | – |"), "{page}");
+    }
+
+    #[test]
+    fn listing_is_held_against_upstream_and_counted() {
+        let mut results = Results::default();
+        results.of("klet").idle.push(idle(0.01, Some(0.99)));
+        results.of("klet, listing").idle.push(idle(0.2, Some(59.0)));
+        results.of("upstream kubelet").idle.push(idle(1.6, None));
+        let page = page(&Plan::of_tests(), &results);
+        assert!(page.contains("100 pods, no events, on at most 1/10"), "{page}");
+        assert!(page.contains("upstream's processor time | 0.006 × | ✔ |"), "{page}");
+        assert!(page.contains("upstream's processor time | 0.125 × | ✘ |"), "{page}");
+        assert!(page.contains("where events stream | 0.99 a minute | ✔ |"), "{page}");
+        assert!(page.contains("per minute, 100 pods idle | 1.0 | 59.0 | – | – |"), "{page}");
     }
 }

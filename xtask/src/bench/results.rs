@@ -18,6 +18,8 @@ pub struct Idle {
     pub wakeups_per_s: f64,
     /// Threads.
     pub threads: u64,
+    /// Full listings of the runtime, where the contender tells them.
+    pub listings_per_min: Option<f64>,
 }
 
 /// One round of all pods up and down.

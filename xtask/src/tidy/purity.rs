@@ -22,21 +22,25 @@ const EFFECTS: &[&str] = &[
     "ToSocketAddrs",
     "SystemTime::now",
     "Instant::now",
+    "Timestamp::now",
     "std::thread",
+    "std::env",
+    "std::process",
     "rand::",
+    // The doors to all of these.
+    "crate::ports",
 ];
 
 /// Folders and files of tests, which may do as they like.
 const TESTS: &[&str] = &["tests", "tests.rs"];
 
-/// Checks one file, up to its tests.
+/// Checks one file, but not what is compiled for tests only.
 pub fn check(path: &Path, text: &str) -> Vec<Finding> {
     if !is_pure(path) {
         return Vec::new();
     }
     let mut findings = Vec::new();
-    let product = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
-    for (number, line) in product.enumerate() {
+    for (number, line) in product_lines(text) {
         let code = line.split("//").next().unwrap_or_default();
         for effect in EFFECTS.iter().filter(|effect| mentions(code, effect)) {
             let mend = "pass what it gives as an argument, and leave the call to a worker, writer or executor";
@@ -49,6 +53,31 @@ pub fn check(path: &Path, text: &str) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The lines, counted from 0, that are not of an item under `#[cfg(test)]`.
+fn product_lines(text: &str) -> Vec<(usize, &str)> {
+    let mut lines = text.lines().enumerate();
+    let mut product = Vec::new();
+    while let Some((number, line)) = lines.next() {
+        let Some(rest) = line.trim_start().strip_prefix("#[cfg(test)]") else {
+            product.push((number, line));
+            continue;
+        };
+        let indent = line.len() - line.trim_start().len();
+        if !ends_item(rest, indent, indent) {
+            // rustfmt puts the end of an item at the indent of its beginning.
+            lines.find(|(_, line)| {
+                ends_item(line.trim(), line.len() - line.trim_start().len(), indent)
+            });
+        }
+    }
+    product
+}
+
+/// Whether a line of an item that begins at `indent` is its last.
+fn ends_item(line: &str, at: usize, indent: usize) -> bool {
+    at == indent && (line.ends_with(';') || line.ends_with('}') || line.ends_with(','))
 }
 
 fn is_pure(path: &Path) -> bool {
@@ -108,5 +137,30 @@ mod tests {
         let text = "fn a() {}\n#[cfg(test)]\nmod tests { use std::fs; }\n";
         assert_eq!(count("crates/kubelet/src/pleg/diff.rs", text), 0);
         assert_eq!(count("crates/kubelet-model/src/manifest/tests/a.rs", "use std::fs;\n"), 0);
+    }
+
+    #[test]
+    fn what_follows_a_test_item_is_product_again() {
+        let pure = "crates/kubelet/src/pleg/diff.rs";
+        for item in [
+            "#[cfg(test)]\nmod tests;\n",
+            "#[cfg(test)] mod tests;\n",
+            "#[cfg(test)]\n#[path = \"a.rs\"]\nmod tests;\n",
+            "#[cfg(test)]\nmod tests {\n    use std::fs;\n    fn a() {}\n}\n",
+            "#[cfg(test)]\nuse std::fs;\n",
+            "#[cfg(test)]\nfn a(\n    b: u8,\n) {\n    std::fs::read(b);\n}\n",
+        ] {
+            assert_eq!(count(pure, item), 0, "{item}");
+            let found = check(Path::new(pure), &format!("{item}use std::env;\n"));
+            assert_eq!(found.len(), 1, "{item}");
+        }
+    }
+
+    #[test]
+    fn every_door_to_the_world_is_shut() {
+        for line in ["Timestamp::now()", "std::env::var()", "std::process::id()", "crate::ports::A"]
+        {
+            assert_eq!(count("crates/kubelet/src/eviction/rank.rs", line), 1, "{line}");
+        }
     }
 }

@@ -17,7 +17,7 @@ const UNDONE: &[&str] =
 /// Checks one file.
 pub fn check(path: &Path, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if in_crate_source(path) && !text.starts_with("//!") {
+    if wants_header(path) && !text.starts_with("//!") {
         let mend = "begin the file with `//!` lines: what it owns, reads, writes and never does";
         findings.push(Finding::new(path, 1, "no header", mend));
     }
@@ -59,10 +59,10 @@ pub fn check_allowances(root: &Path) -> Vec<Finding> {
         .collect()
 }
 
-fn in_crate_source(path: &Path) -> bool {
-    let mut parts = path.components().map(|part| part.as_os_str());
-    parts.next().is_some_and(|part| part == "crates")
-        && parts.nth(1).is_some_and(|part| part == "src")
+/// All but build scripts: sources and tests of crates, of xtask and of the
+/// end-to-end tests.
+fn wants_header(path: &Path) -> bool {
+    path.iter().any(|part| part == "src" || part == "tests")
 }
 
 #[cfg(test)]
@@ -74,11 +74,14 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_wanted_in_crates_only() {
+    fn a_header_is_wanted_everywhere_but_in_build_scripts() {
         let found = findings("crates/cri/src/lib.rs", "mod a;\n");
         assert_eq!(found.len(), 1);
         assert!(found[0].starts_with("crates/cri/src/lib.rs:1: no header; begin"), "{found:?}");
         assert!(findings("crates/cri/src/lib.rs", "//! Header.\n").is_empty());
+        for path in ["xtask/src/a.rs", "tests/tests/a.rs", "crates/cri/tests/a.rs"] {
+            assert_eq!(findings(path, "mod a;\n").len(), 1, "{path}");
+        }
         assert!(findings("crates/cri/build.rs", "fn main() {}\n").is_empty());
     }
 
@@ -93,7 +96,7 @@ mod tests {
     #[test]
     fn unfinished_work_is_found_with_its_line() {
         for mark in UNDONE {
-            let found = findings("xtask/src/a.rs", &format!("fn a() {{\n    {mark}\n}}\n"));
+            let found = findings("xtask/src/a.rs", &format!("//! A.\n    {mark}\n"));
             assert_eq!(found.len(), 1);
             assert!(found[0].starts_with("xtask/src/a.rs:2:"), "{found:?}");
         }

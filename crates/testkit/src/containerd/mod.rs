@@ -59,6 +59,7 @@ impl Containerd {
 
     /// Prepares everything but starts nothing: [`Self::launch`] does.
     pub fn prepare(options: ContainerdOptions) -> Result<Self> {
+        host::require_architecture()?;
         host::require_root()?;
         for (program, package) in [
             ("containerd", "containerd"),
