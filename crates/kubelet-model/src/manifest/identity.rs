@@ -72,6 +72,13 @@ impl Fnv128 {
     pub fn hex(&self) -> String {
         format!("{:032x}", self.0)
     }
+
+    /// The hash of these bytes as 32 lower-case hexadecimal digits.
+    pub fn hex_of(bytes: &[u8]) -> String {
+        let mut hash = Self::default();
+        hash.write(bytes);
+        hash.hex()
+    }
 }
 
 /// Gives a decoded pod this node's identity: uid, name, namespace, node, hash

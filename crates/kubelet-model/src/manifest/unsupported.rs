@@ -61,7 +61,6 @@ const SUPPORTED: &[&str] = &[
     "spec.restartPolicy",
     "spec.schedulerName",
     "spec.shareProcessNamespace",
-    "spec.subdomain",
     "spec.terminationGracePeriodSeconds",
     "spec.tolerations",
     "spec.topologySpreadConstraints",
@@ -97,7 +96,7 @@ pub fn unsupported(pod: &Pod) -> Vec<Problem> {
     let mut report = Report::default();
     // A Pod holds only strings, numbers, lists and maps with string keys.
     let value = serde_json::to_value(pod).expect("a decoded pod can be written as JSON");
-    walk(&value, &mut Vec::new(), &Field::root(), &mut report);
+    walk(&value, &Known::all(), &Field::root(), &mut report);
     if pod.metadata.annotations.iter().flatten().any(|(key, _)| key == CONFIG_MIRROR) {
         let field = Field::root().key("metadata").key("annotations").key(CONFIG_MIRROR);
         report.add(&field, "marks a mirror pod, which only an API server holds; remove it");
@@ -105,33 +104,52 @@ pub fn unsupported(pod: &Pod) -> Vec<Problem> {
     report.finish()
 }
 
-fn walk<'v>(value: &'v Value, path: &mut Vec<&'v str>, field: &Field, report: &mut Report) {
-    if is_unset(value) || SUPPORTED.iter().any(|known| matches_path(known, path)) {
-        return;
+/// A field acted on, seen from one of its parents.
+struct Known {
+    /// The steps that are left.
+    rest: &'static str,
+    /// The one value that is meant, if not any.
+    at: Option<&'static Scalar>,
+}
+
+impl Known {
+    fn all() -> Vec<Self> {
+        let any = SUPPORTED.iter().map(|rest| Self { rest, at: None });
+        any.chain(SUPPORTED_AT.iter().map(|(rest, at)| Self { rest, at: Some(at) })).collect()
     }
-    let at_value = |(known, at): &(&str, Scalar)| matches_path(known, path) && at.is(value);
-    if SUPPORTED_AT.iter().any(at_value) {
+
+    fn covers(&self, value: &Value) -> bool {
+        self.rest.is_empty() && self.at.is_none_or(|at| at.is(value))
+    }
+
+    fn below(&self, step: &str) -> Option<Self> {
+        let (head, rest) = self.rest.split_once('.').unwrap_or((self.rest, ""));
+        (head == step).then_some(Self { rest, at: self.at })
+    }
+}
+
+/// `known` shrinks on the way down: a list may hold ten thousand pods.
+fn walk(value: &Value, known: &[Known], field: &Field, report: &mut Report) {
+    if is_unset(value) || known.iter().any(|known| known.covers(value)) {
         return;
     }
     // Descend only where something further down is acted on: the message then
     // names the highest field that is not.
-    if !leads_somewhere(path) {
+    if known.iter().all(|known| known.rest.is_empty()) {
         report.add(field, UNSUPPORTED);
         return;
     }
+    let below = |step: &str| known.iter().filter_map(|known| known.below(step)).collect::<Vec<_>>();
     match value {
         Value::Object(entries) => {
             for (key, entry) in entries {
-                path.push(key);
-                walk(entry, path, &field.key(key), report);
-                path.pop();
+                walk(entry, &below(key), &field.key(key), report);
             }
         }
         Value::Array(items) => {
+            let known = below("*");
             for (index, item) in items.iter().enumerate() {
-                path.push("*");
-                walk(item, path, &field.index(index), report);
-                path.pop();
+                walk(item, &known, &field.index(index), report);
             }
         }
         _ => report.add(field, UNSUPPORTED),
@@ -148,17 +166,4 @@ fn is_unset(value: &Value) -> bool {
         Value::Array(items) => items.is_empty(),
         Value::Object(entries) => entries.values().all(is_unset),
     }
-}
-
-fn matches_path(known: &str, path: &[&str]) -> bool {
-    known.split('.').eq(path.iter().copied())
-}
-
-fn leads_somewhere(path: &[&str]) -> bool {
-    let all = SUPPORTED.iter().copied().chain(SUPPORTED_AT.iter().map(|(known, _)| *known));
-    let leads = |known: &str| {
-        let mut steps = known.split('.');
-        path.iter().all(|step| steps.next() == Some(step)) && steps.next().is_some()
-    };
-    path.is_empty() || all.into_iter().any(leads)
 }

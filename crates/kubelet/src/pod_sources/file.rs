@@ -12,10 +12,10 @@ use kubelet_model::Source;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::SourcePorts;
 use super::merge::SourceUpdate;
 use super::notice::Notice;
 use super::scan::Scanner;
+use super::{FREQUENCY_MIN, SourcePorts};
 use crate::ports::{ChangeStream, Fs};
 
 /// Quiet that ends a burst of changes.
@@ -25,8 +25,6 @@ const QUIET_WAIT_MAX: Duration = Duration::from_millis(200);
 /// First and longest pause before the path is watched anew.
 const WATCH_RETRY_MIN: Duration = Duration::from_secs(1);
 const WATCH_RETRY_MAX: Duration = Duration::from_secs(20);
-/// Shortest interval between rescans, so that a zero cannot make them spin.
-const FREQUENCY_MIN: Duration = Duration::from_millis(100);
 
 /// What the file source was told.
 #[derive(Debug, Clone)]
@@ -61,7 +59,6 @@ pub(super) async fn run(config: Config, ports: SourcePorts, sender: mpsc::Sender
                 return;
             }
         }
-        scanner.update_copies().await.iter().for_each(Notice::log);
         watch.wait(Instant::now() + frequency).await;
     }
 }

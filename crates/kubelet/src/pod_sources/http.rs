@@ -11,12 +11,12 @@ use kubelet_model::manifest::{self, Fnv128, MAX_BYTES, Origin, Problem};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use super::FREQUENCY_MIN;
+use super::known::cap_pods;
 use super::merge::SourceUpdate;
 use super::notice::Notice;
 use crate::ports::{HttpFetch, HttpFetchError};
 
-/// Shortest interval between fetches, so that a zero cannot make them spin.
-const FREQUENCY_MIN: Duration = Duration::from_millis(100);
 /// Time for one fetch. The port promises it too; a port that breaks its promise
 /// must not stop the source.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(15);
@@ -80,7 +80,7 @@ impl Poller {
             let message = "answered nothing; no pods run from it".to_owned();
             return (Some(Vec::new()), self.complain(vec![whole(message)]));
         }
-        let hash = hash_of(&body);
+        let hash = Fnv128::hex_of(&body);
         match &self.body {
             Some((seen, problems)) if *seen == hash => (None, self.settle(problems.clone())),
             _ => self.look(&body, hash),
@@ -91,10 +91,11 @@ impl Poller {
     fn look(&mut self, body: &[u8], hash: String) -> (Option<Vec<Pod>>, Vec<Notice>) {
         let origin = Origin::Url(self.config.url.clone());
         match manifest::prepare(body, &self.config.node_name, &origin) {
-            Ok(prepared) => {
+            Ok(mut prepared) => {
                 self.body = Some((hash, Vec::new()));
                 self.has_pods = true;
                 let mut notices = self.settle(Vec::new());
+                notices.extend(cap_pods(&mut prepared.pods, || self.origin()));
                 if !prepared.warnings.is_empty() {
                     let (origin, warnings) = (self.origin(), prepared.warnings);
                     notices.push(Notice::Warnings { origin, warnings });
@@ -144,10 +145,4 @@ impl Poller {
 
 fn whole(message: String) -> Problem {
     Problem { line: None, column: None, field: String::new(), message }
-}
-
-fn hash_of(bytes: &[u8]) -> String {
-    let mut hash = Fnv128::default();
-    hash.write(bytes);
-    hash.hex()
 }

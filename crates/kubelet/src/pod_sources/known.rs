@@ -10,6 +10,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::manifest::{self, Fnv128, MAX_BYTES, Origin, Prepared, Problem};
 
+use super::PODS_MAX;
 use super::notice::Notice;
 use crate::ports::{Clock, FileStamp, Fs};
 
@@ -97,9 +98,14 @@ impl ManifestReader {
     /// Takes the last good copy of an earlier run; `false` if it is unusable.
     pub(super) fn fall_back(&self, path: &Path, bytes: &[u8], known: &mut Known) -> bool {
         let origin = Origin::File(path.to_owned());
-        let prepared = manifest::prepare(bytes, &self.node_name, &origin);
-        known.good = prepared.ok().map(|prepared| prepared.pods);
-        known.good.is_some()
+        let Ok(mut prepared) = manifest::prepare(bytes, &self.node_name, &origin) else {
+            known.good = None;
+            return false;
+        };
+        // When it was good, the limit was said.
+        prepared.pods.truncate(PODS_MAX);
+        known.good = Some(prepared.pods);
+        true
     }
 
     fn find(&self, path: &Path, stamp: FileStamp, known: &Known) -> Found {
@@ -117,7 +123,7 @@ impl ManifestReader {
                 return Found::Bad { problems: vec![problem], content };
             }
         };
-        let content = hash_of(&bytes);
+        let content = Fnv128::hex_of(&bytes);
         if known.content.as_ref() == Some(&content) {
             return Found::Touched;
         }
@@ -149,12 +155,13 @@ impl Known {
         self.good.is_some() || self.content.is_some()
     }
 
-    fn accept(&mut self, path: &Path, prepared: Prepared, bytes: Vec<u8>) -> Look {
+    fn accept(&mut self, path: &Path, mut prepared: Prepared, bytes: Vec<u8>) -> Look {
         let origin = path.display().to_string();
         let mut notices = Vec::new();
         if self.problem.take().is_some() {
             notices.push(Notice::Recovered { origin: origin.clone() });
         }
+        notices.extend(cap_pods(&mut prepared.pods, || origin.clone()));
         if !prepared.warnings.is_empty() {
             notices.push(Notice::Warnings { origin, warnings: prepared.warnings });
         }
@@ -180,8 +187,12 @@ impl Known {
     }
 }
 
-fn hash_of(bytes: &[u8]) -> String {
-    let mut hash = Fnv128::default();
-    hash.write(bytes);
-    hash.hex()
+/// Keeps the first pods of a manifest that has more than a source may have.
+pub(super) fn cap_pods(pods: &mut Vec<Pod>, origin: impl FnOnce() -> String) -> Option<Notice> {
+    if pods.len() <= PODS_MAX {
+        return None;
+    }
+    pods.truncate(PODS_MAX);
+    pods.shrink_to_fit();
+    Some(Notice::TooManyPods { origin: origin(), limit: PODS_MAX })
 }

@@ -1,7 +1,8 @@
 //! Copies of the last good version of each manifest.
 //!
 //! A manifest that broke while the agent was down must not stop its pod. Owns
-//! `<root>/klet/last-good`; one file per manifest, at most [`COPIES_MAX`].
+//! `<root>/klet/last-good`; one file per manifest, at most [`COPIES_MAX`]. Holds one
+//! copy in memory at a time.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -11,10 +12,11 @@ use std::sync::Arc;
 use kubelet_model::manifest::{Fnv128, MAX_BYTES};
 use serde::{Deserialize, Serialize};
 
+use super::scan::FILES_MAX;
 use crate::ports::Fs;
 
-/// Most copies kept.
-const COPIES_MAX: usize = 4_096;
+/// Most copies kept: one for each manifest that is read.
+const COPIES_MAX: usize = FILES_MAX;
 /// Largest copy read back: JSON may escape every byte of a manifest.
 const COPY_BYTES_MAX: usize = 6 * MAX_BYTES + 65_536;
 
@@ -44,16 +46,16 @@ impl LastGood {
         (copy.path == path.to_string_lossy()).then(|| copy.manifest.into_bytes())
     }
 
-    /// Every copy of a manifest that lies directly in `dir`, or is `dir` itself.
-    pub(super) fn load_below(&mut self, dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-        let names = self.names().clone();
-        let copies = names.iter().filter_map(|name| self.read(name));
-        let mut found: Vec<_> = copies
-            .map(|copy| (PathBuf::from(copy.path), copy.manifest.into_bytes()))
-            .filter(|(path, _)| path == dir || path.parent() == Some(dir))
-            .collect();
-        found.sort();
-        found
+    /// Hands over every copy of a manifest that lies directly in `dir`, or is
+    /// `dir` itself.
+    pub(super) fn load_below(&mut self, dir: &Path, mut take: impl FnMut(PathBuf, Vec<u8>)) {
+        for name in self.names().clone() {
+            let Some(copy) = self.read(&name) else { continue };
+            let path = PathBuf::from(copy.path);
+            if path == dir || path.parent() == Some(dir) {
+                take(path, copy.manifest.into_bytes());
+            }
+        }
     }
 
     /// Keeps `manifest` as the copy for `path`, unless it already is.
@@ -99,7 +101,9 @@ impl LastGood {
     }
 
     fn read(&self, name: &str) -> Option<Copy> {
-        // A copy that cannot be read is as good as none.
+        // A copy that cannot be read is as good as none. So is one that a power
+        // cut tore: what was not written is missing or zero bytes, and JSON
+        // allows neither.
         let content = self.fs.read(&self.dir.join(name), COPY_BYTES_MAX).ok()?;
         serde_json::from_slice(&content).ok()
     }
@@ -122,7 +126,5 @@ impl LastGood {
 }
 
 fn name_of(path: &Path) -> String {
-    let mut hash = Fnv128::default();
-    hash.write(path.as_os_str().as_encoded_bytes());
-    format!("{}.json", hash.hex())
+    format!("{}.json", Fnv128::hex_of(path.as_os_str().as_encoded_bytes()))
 }

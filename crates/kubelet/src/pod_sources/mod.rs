@@ -28,6 +28,12 @@ pub use merge::{Applied, Duplicate, Merger, SourceUpdate};
 /// Updates in flight: one per source. A source with more to say waits, and then
 /// says only what is true by then.
 const UPDATES_MAX: usize = 2;
+/// Most pods taken from one source: as many as a full directory of single pods
+/// holds, and many times what a node runs. Each costs kilobytes and a task, and a
+/// list of the largest size could name a hundred thousand.
+const PODS_MAX: usize = scan::FILES_MAX;
+/// Shortest interval between looks, so that a zero cannot make them spin.
+const FREQUENCY_MIN: Duration = Duration::from_millis(100);
 /// Pause before a source that panicked is started again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 

@@ -39,6 +39,11 @@ pub(super) enum Notice {
     Back { path: PathBuf },
     /// More manifests than are read.
     TooMany { path: PathBuf, limit: usize },
+    /// More pods than are taken from one source; this manifest has the first
+    /// that is left out.
+    TooManyPods { origin: String, limit: usize },
+    /// Nobody knows yet what all manifests say, because this one was not read.
+    Incomplete { path: PathBuf },
     /// A last good copy cannot be written or removed.
     CopyFailed { path: PathBuf, why: String },
     /// Changes are not announced; rescans notice them.
@@ -89,6 +94,15 @@ impl Notice {
                 path = %path.display(),
                 limit,
                 "more manifests than are read; the last by name are left out"
+            ),
+            Self::TooManyPods { origin, limit } => tracing::error!(
+                file = origin,
+                limit,
+                "more pods than are taken from one source; the first are kept, the others do not run"
+            ),
+            Self::Incomplete { path } => tracing::error!(
+                file = %path.display(),
+                "pods that no manifest names are left alone until it can be read"
             ),
             Self::CopyFailed { path, why } => tracing::warn!(
                 file = %path.display(),

@@ -1,7 +1,7 @@
 //! One look at the manifest path: which pods it defines now.
 //!
-//! Owns the manifests known so far. One that is gone takes its pods with it; a
-//! path that cannot be looked at keeps them all.
+//! Owns the manifests known so far and has their last good copies kept. One that
+//! is gone takes its pods with it; a path that cannot be looked at keeps them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::FullName;
 
+use super::PODS_MAX;
 use super::known::{Known, ManifestReader};
 use super::last_good::LastGood;
 use super::notice::Notice;
@@ -18,6 +19,7 @@ use crate::ports::{Clock, DirEntry, Fs};
 
 /// Most manifests read from one directory; one node runs far fewer pods.
 pub(super) const FILES_MAX: usize = 10_000;
+
 /// Looks at the manifest path, again and again.
 pub(super) struct Scanner {
     path: PathBuf,
@@ -25,11 +27,11 @@ pub(super) struct Scanner {
     reader: ManifestReader,
     copies: LastGood,
     known: BTreeMap<PathBuf, Known>,
-    /// Manifests whose copies are to be written.
-    uncopied: Vec<(PathBuf, Vec<u8>)>,
     /// What was last said about the path as a whole and about entries.
     said: BTreeSet<String>,
-    /// Why old copies could not be removed the last time.
+    /// The first copy of this look that could not be kept or removed, and why.
+    copy_failed: Option<(PathBuf, String)>,
+    /// Why copies could not be kept or removed the last time.
     copy_problem: Option<String>,
     first: bool,
     complete: bool,
@@ -50,8 +52,8 @@ impl Scanner {
             reader: ManifestReader { fs: fs.clone(), clock, node_name },
             fs,
             known: BTreeMap::new(),
-            uncopied: Vec::new(),
             said: BTreeSet::new(),
+            copy_failed: None,
             copy_problem: None,
             first: true,
             complete: false,
@@ -70,6 +72,8 @@ impl Scanner {
                 }
                 let entries = self.select(entries, &mut said);
                 changed |= self.forget_others(&entries);
+                // First, so that there is room for new ones.
+                self.drop_copies(entries.iter().map(|(path, _)| path.as_path()));
                 for (path, entry) in entries {
                     changed |= self.look(path, &entry);
                     // Thousands of manifests must not hold up the rest of the agent.
@@ -79,20 +83,29 @@ impl Scanner {
             Ok(None) => {
                 changed |= !self.known.is_empty();
                 self.known.clear();
+                self.drop_copies(std::iter::empty());
                 let missing = Notice::Missing { path: self.path.clone() };
                 self.say(&mut said, MISSING.to_owned(), missing);
             }
             Err(error) => changed |= self.keep_all(&error, &mut said),
         }
         let unreadable = said.contains(UNREADABLE);
-        let complete = !unreadable && self.known.values().all(Known::is_read);
-        changed |= complete && !self.complete;
-        self.complete |= complete;
+        let unread = match unreadable {
+            true => Some(self.path.clone()),
+            false => self.known.iter().find(|(_, known)| !known.is_read()).map(|(p, _)| p.clone()),
+        };
+        changed |= unread.is_none() && !self.complete;
+        self.complete |= unread.is_none();
+        if let Some(path) = unread.filter(|_| !self.complete) {
+            let key = format!("incomplete {}", path.display());
+            self.say(&mut said, key, Notice::Incomplete { path });
+        }
+        self.report_copies();
         let pods = match changed {
             true => Some(self.pods(&mut said)),
             false => {
-                let standing = self.said.iter().filter(|key| key.starts_with(DUPLICATE));
-                said.extend(standing.cloned());
+                let standing = |key: &&String| key.starts_with(DUPLICATE) || *key == TOO_MANY_PODS;
+                said.extend(self.said.iter().filter(standing).cloned());
                 None
             }
         };
@@ -106,24 +119,21 @@ impl Scanner {
         self.complete
     }
 
-    /// Brings the last good copies up to date, one manifest at a time.
-    pub(super) async fn update_copies(&mut self) -> Vec<Notice> {
-        for (path, bytes) in std::mem::take(&mut self.uncopied) {
-            if let Err(error) = self.copies.store(&path, &bytes) {
-                self.notices.push(Notice::CopyFailed { path, why: error.to_string() });
-            }
-            tokio::task::yield_now().await;
+    /// Removes the last good copies of manifests that are gone.
+    fn drop_copies<'p>(&mut self, there: impl Iterator<Item = &'p Path>) {
+        if let Err(error) = self.copies.keep_only(there) {
+            self.copy_failed = Some((self.path.clone(), error.to_string()));
         }
-        // While the path cannot be read, nobody knows which manifests are gone.
-        if !self.said.contains(UNREADABLE) {
-            let known = self.known.keys().map(PathBuf::as_path);
-            let problem = self.copies.keep_only(known).err().map(|error| error.to_string());
-            if let Some(why) = problem.clone().filter(|_| problem != self.copy_problem) {
-                self.notices.push(Notice::CopyFailed { path: self.path.clone(), why });
-            }
-            self.copy_problem = problem;
+    }
+
+    /// Says that copies fail: a full disk fails them all, and once is enough.
+    fn report_copies(&mut self) {
+        let failed = self.copy_failed.take();
+        let problem = failed.as_ref().map(|(_, why)| why.clone());
+        if let Some((path, why)) = failed.filter(|_| problem != self.copy_problem) {
+            self.notices.push(Notice::CopyFailed { path, why });
         }
-        std::mem::take(&mut self.notices)
+        self.copy_problem = problem;
     }
 
     /// Entries of the manifest path; `None` if it does not exist.
@@ -195,7 +205,10 @@ impl Scanner {
         let look = self.reader.look(&path, entry.stamp, &mut known, copy);
         self.notices.extend(look.notices);
         if let Some(bytes) = look.to_copy {
-            self.uncopied.push((path.clone(), bytes));
+            // At once: the bytes of all manifests together may be too many.
+            if let Err(error) = self.copies.store(&path, &bytes) {
+                self.copy_failed.get_or_insert_with(|| (path.clone(), error.to_string()));
+            }
         }
         self.known.insert(path, known);
         look.changed
@@ -205,11 +218,12 @@ impl Scanner {
     fn keep_all(&mut self, error: &io::Error, said: &mut BTreeSet<String>) -> bool {
         let mut changed = false;
         if self.first {
-            for (path, bytes) in self.copies.load_below(&self.path) {
-                let mut known = Known::default();
-                changed |= self.reader.fall_back(&path, &bytes, &mut known);
-                self.known.insert(path, known);
-            }
+            let (reader, known) = (&self.reader, &mut self.known);
+            self.copies.load_below(&self.path, |path, bytes| {
+                let mut one = Known::default();
+                changed |= reader.fall_back(&path, &bytes, &mut one);
+                known.insert(path, one);
+            });
         }
         let pods_kept =
             self.known.values().filter_map(|known| known.good.as_ref()).flatten().count();
@@ -227,7 +241,7 @@ impl Scanner {
         let mut owners: BTreeMap<FullName, PathBuf> = BTreeMap::new();
         let mut pods = Vec::new();
         let mut notices = Vec::new();
-        for (path, known) in &self.known {
+        'files: for (path, known) in &self.known {
             for pod in known.good.iter().flatten() {
                 let meta = &pod.metadata;
                 let full_name = FullName::of(
@@ -235,6 +249,12 @@ impl Scanner {
                     meta.namespace.as_deref().unwrap_or_default(),
                 );
                 match owners.get(&full_name) {
+                    None if pods.len() == PODS_MAX => {
+                        let origin = path.display().to_string();
+                        let notice = Notice::TooManyPods { origin, limit: PODS_MAX };
+                        notices.push((TOO_MANY_PODS.to_owned(), notice));
+                        break 'files;
+                    }
                     Some(by) => {
                         let key = format!("{DUPLICATE} {full_name} {}", path.display());
                         let (path, by) = (path.clone(), by.clone());
@@ -253,12 +273,12 @@ impl Scanner {
         pods
     }
 
-    /// Says something unless it was said the last time.
+    /// Says something unless it was said just now or the last time.
     fn say(&mut self, said: &mut BTreeSet<String>, key: String, notice: Notice) {
-        if !self.said.contains(&key) {
+        let known = self.said.contains(&key);
+        if said.insert(key) && !known {
             self.notices.push(notice);
         }
-        said.insert(key);
     }
 }
 
@@ -266,3 +286,4 @@ impl Scanner {
 const UNREADABLE: &str = "unreadable";
 const MISSING: &str = "missing";
 const DUPLICATE: &str = "duplicate";
+const TOO_MANY_PODS: &str = "too many pods";

@@ -48,7 +48,10 @@ pub trait Fs: Send + Sync + 'static {
     /// Reads a regular file of at most `limit` bytes; a larger one, or a FIFO or
     /// device, is an error and never blocks.
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
-    /// Replaces a file's content atomically (temporary file and rename), mode 0600.
+    /// Replaces a file's content by a temporary file and a rename, mode 0600. A
+    /// reader sees the old content or the new, also when the agent is killed.
+    /// Nothing waits for the disk: after a power cut the file may be old, empty
+    /// or torn, so it must hold something whose reader notices.
     fn write(&self, path: &Path, content: &[u8]) -> io::Result<()>;
     /// Creates a directory and its parents; existing ones are fine.
     fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()>;

@@ -1,6 +1,6 @@
 //! The machine's file system.
 //!
-//! Reads are bounded and never block on a FIFO or device, writes are atomic,
+//! Reads are bounded and never block on a FIFO or device, writes replace whole files,
 //! and removal stays inside one mount. Holds no state.
 
 mod remove;
@@ -90,12 +90,10 @@ impl Fs for RealFs {
     fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         let draft = draft_of(path)?;
         let result = write_draft(&draft, content).and_then(|()| std::fs::rename(&draft, path));
-        if let Err(error) = result {
+        result.inspect_err(|_| {
             // The first error is the one to report.
             let _ = std::fs::remove_file(&draft);
-            return Err(error);
-        }
-        sync_parent(path)
+        })
     }
 
     fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()> {
@@ -166,15 +164,6 @@ fn write_draft(draft: &Path, content: &[u8]) -> io::Result<()> {
     RealFs.remove_file(draft)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut file = File::from(rustix::fs::open(draft, flags, Mode::RUSR | Mode::WUSR)?);
-    file.write_all(content)?;
-    // Otherwise a power cut could leave the new name with no content.
-    file.sync_all()
-}
-
-fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    File::open(parent)?.sync_all()
+    // Not synced: that would hold up the whole agent, once per file.
+    file.write_all(content)
 }

@@ -11,7 +11,7 @@ fn everything_this_release_acts_on_passes() {
     );
     check(
         &format!(
-            "{text}  restartPolicy: OnFailure\n  terminationGracePeriodSeconds: 5\n  hostNetwork: true\n  hostPID: true\n  hostIPC: true\n  nodeName: x\n  hostname: h\n  subdomain: s\n  dnsPolicy: Default\n  enableServiceLinks: false\n  schedulerName: s\n  tolerations: [{{operator: Exists}}]\n  priority: 5\n  priorityClassName: system-node-critical\n  automountServiceAccountToken: false\n  nodeSelector: {{a: b}}\n  affinity: {{nodeAffinity: {{}}}}\n  preemptionPolicy: Never\n  securityContext: {{}}\n  volumes: []\n  hostUsers: true\n  os: {{name: linux}}\n"
+            "{text}  restartPolicy: OnFailure\n  terminationGracePeriodSeconds: 5\n  hostNetwork: true\n  hostPID: true\n  hostIPC: true\n  nodeName: x\n  hostname: h\n  dnsPolicy: Default\n  enableServiceLinks: false\n  schedulerName: s\n  tolerations: [{{operator: Exists}}]\n  priority: 5\n  priorityClassName: system-node-critical\n  automountServiceAccountToken: false\n  nodeSelector: {{a: b}}\n  affinity: {{nodeAffinity: {{}}}}\n  preemptionPolicy: Never\n  securityContext: {{}}\n  volumes: []\n  hostUsers: true\n  os: {{name: linux}}\n"
         ),
         expect!["pod default/web-node-1"],
     );
@@ -27,7 +27,7 @@ fn everything_this_release_acts_on_passes() {
 fn refuses_every_other_field() {
     check(
         &with_container(
-            "terminationMessagePath: /x\nterminationMessagePolicy: FallbackToLogsOnError\nenvFrom: []\nenv: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]\nlivenessProbe: {exec: {command: [a]}}\nlifecycle: {stopSignal: SIGTERM}\nsecurityContext: {allowPrivilegeEscalation: false, runAsUser: 0}\nresources: {limits: {example.com/gpu: 1}}\nrestartPolicy: Always\nresizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]",
+            "terminationMessagePath: /x\nterminationMessagePolicy: FallbackToLogsOnError\nenvFrom: []\nenv: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]\nlivenessProbe: {exec: {command: [a]}}\nlifecycle: {stopSignal: SIGTERM}\nsecurityContext: {allowPrivilegeEscalation: false, runAsUser: 0}\nresources: {limits: {example.com/gpu: 1, ephemeral-storage: 1Gi, hugepages-2Mi: 2Mi, cpu: 1}}\nrestartPolicy: Always\nresizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]",
         ),
         expect![[r#"
             line 9, column 29: spec.containers[0].terminationMessagePath: not supported by this release
@@ -36,14 +36,18 @@ fn refuses_every_other_field() {
             line 13, column 20: spec.containers[0].livenessProbe: not supported by this release
             line 14, column 16: spec.containers[0].lifecycle: not supported by this release
             line 15, column 22: spec.containers[0].securityContext: not supported by this release
+            line 16, column 65: spec.containers[0].resources.limits[ephemeral-storage]: not supported by this release
             line 16, column 43: spec.containers[0].resources.limits[example.com/gpu]: not supported by this release
+            line 16, column 85: spec.containers[0].resources.limits[hugepages-2Mi]: not supported by this release
+            line 16, column 16: spec.containers[0].resources.requests[ephemeral-storage]: not supported by this release
             line 16, column 16: spec.containers[0].resources.requests[example.com/gpu]: not supported by this release
+            line 16, column 16: spec.containers[0].resources.requests[hugepages-2Mi]: not supported by this release
             line 17, column 20: spec.containers[0].restartPolicy: not supported by this release
             line 18, column 19: spec.containers[0].resizePolicy: not supported by this release"#]],
     );
     check(
         &with_spec(
-            "initContainers: [{name: i, image: i}]\nephemeralContainers: [{name: e, image: e}]\nvolumes: [{name: v}]\nsecurityContext: {runAsNonRoot: false}\nruntimeClassName: kata\nactiveDeadlineSeconds: 5\nhostAliases: [{ip: 1.1.1.1, hostnames: [a]}]\nhostUsers: false\nreadinessGates: [{conditionType: a/b}]\noverhead: {cpu: 1}\nsetHostnameAsFQDN: true\ndnsConfig: {nameservers: [1.1.1.1]}\nresources: {limits: {cpu: 1}}\nhostnameOverride: x\nschedulingGates: [{name: a}]\nos: {name: windows}",
+            "initContainers: [{name: i, image: i}]\nephemeralContainers: [{name: e, image: e}]\nvolumes: [{name: v}]\nsecurityContext: {runAsNonRoot: false}\nruntimeClassName: kata\nactiveDeadlineSeconds: 5\nhostAliases: [{ip: 1.1.1.1, hostnames: [a]}]\nhostUsers: false\nreadinessGates: [{conditionType: a/b}]\noverhead: {cpu: 1}\nsetHostnameAsFQDN: true\ndnsConfig: {nameservers: [1.1.1.1]}\nresources: {limits: {cpu: 1}}\nhostnameOverride: x\nschedulingGates: [{name: a}]\nos: {name: windows}\nsubdomain: s",
         ),
         expect![[r#"
             line 9, column 19: spec.initContainers: not supported by this release
@@ -61,7 +65,8 @@ fn refuses_every_other_field() {
             line 21, column 14: spec.resources: not supported by this release
             line 22, column 21: spec.hostnameOverride: cannot be set with hostNetwork or setHostnameAsFQDN
             line 23, column 20: spec.schedulingGates: not supported by this release
-            line 24, column 14: spec.os.name: not supported by this release"#]],
+            line 24, column 14: spec.os.name: not supported by this release
+            line 25, column 14: spec.subdomain: not supported by this release"#]],
     );
     check(
         &GOOD.replace("name: web", "name: web\n  generateName: x\n  finalizers: [a/b]\n  deletionGracePeriodSeconds: 0\n  ownerReferences: [{apiVersion: v1, kind: Node, name: node, uid: u}]\n  annotations: {kubernetes.io/config.mirror: x}"),

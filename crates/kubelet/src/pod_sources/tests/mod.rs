@@ -1,6 +1,7 @@
 //! Sources against files in memory, real files, and a scripted URL.
 
 mod http;
+mod limits;
 mod mem_fs;
 mod merge;
 mod real;

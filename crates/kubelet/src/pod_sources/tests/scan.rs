@@ -17,8 +17,7 @@ fn scanner(fs: &MemFs, path: &str) -> Scanner {
 
 /// Scans and writes down: pods if announced, then what was said.
 async fn look(scanner: &mut Scanner) -> String {
-    let (pods, mut notices) = scanner.scan().await;
-    notices.extend(scanner.update_copies().await);
+    let (pods, notices) = scanner.scan().await;
     let mut lines = Vec::new();
     if let Some(pods) = pods {
         let name = |pod: &k8s_openapi::api::core::v1::Pod| {
@@ -53,6 +52,8 @@ fn text(notice: &Notice) -> String {
         }
         Notice::Back { path } => format!("{}: back", path.display()),
         Notice::TooMany { limit, .. } => format!("more than {limit}"),
+        Notice::TooManyPods { origin, limit } => format!("{origin}: more than {limit} pods"),
+        Notice::Incomplete { path } => format!("{}: orphans wait", path.display()),
         Notice::CopyFailed { why, .. } => format!("copy: {why}"),
         Notice::WatchFailed { why, .. } => format!("watch: {why}"),
     }
@@ -212,8 +213,9 @@ async fn a_restart_with_an_unreadable_directory_falls_back_too() {
     let mut restarted = scanner(&fs, "/m");
     assert_eq!(
         look(&mut restarted).await,
-        "pods [\"a-n=good\"]\n/m: permission denied; 1 pods kept"
+        "pods [\"a-n=good\"]\n/m: permission denied; 1 pods kept\n/m: orphans wait"
     );
+    assert_eq!(look(&mut restarted).await, "");
     fs.state().broken.clear();
     assert_eq!(look(&mut restarted).await, "pods [\"a-n=good\"]\n/m: back");
 }
@@ -222,13 +224,37 @@ async fn a_restart_with_an_unreadable_directory_falls_back_too() {
 async fn copies_are_written_once_and_failures_said() {
     let fs = MemFs::with_dir("/m");
     fs.put("/m/a", manifest("a", "i"));
+    fs.put("/m/b", manifest("b", "i"));
     look(&mut scanner(&fs, "/m")).await;
-    let copy = fs.files_below("/root").remove(0);
-    fs.state().broken.insert(copy, ErrorKind::StorageFull);
-    // The copy cannot be compared, so it is written, and that fails.
+    let copies = fs.files_below("/root");
+    assert_eq!(copies.len(), 2);
+    fs.state().broken.extend(copies.into_iter().map(|copy| (copy, ErrorKind::StorageFull)));
+    // The copies cannot be compared, so they are written, and that fails.
     let mut restarted = scanner(&fs, "/m");
-    assert_eq!(look(&mut restarted).await, "pods [\"a-n=i\"]\ncopy: no storage space");
+    let found = look(&mut restarted).await;
+    assert_eq!(found, "pods [\"a-n=i\", \"b-n=i\"]\ncopy: no storage space", "said once for all");
     assert_eq!(look(&mut restarted).await, "");
+}
+
+#[tokio::test]
+async fn a_manifest_never_read_keeps_orphans_waiting_and_says_so() {
+    let fs = MemFs::with_dir("/m");
+    fs.put("/m/a", manifest("a", "i"));
+    fs.state().broken.insert("/m/a".into(), ErrorKind::PermissionDenied);
+    let mut scanner = scanner(&fs, "/m");
+    assert_eq!(
+        look(&mut scanner).await,
+        "pods []\n/m/a: cannot be read: permission denied; nothing runs\n/m/a: orphans wait"
+    );
+    assert_eq!(look(&mut scanner).await, "", "said once");
+    assert!(!scanner.complete());
+    fs.state().broken.clear();
+    assert_eq!(look(&mut scanner).await, "pods [\"a-n=i\"]\n/m/a: good again");
+    assert!(scanner.complete());
+    // All was read once, so a newcomer keeps nobody waiting.
+    fs.put("/m/b", manifest("b", "i"));
+    fs.state().broken.insert("/m/b".into(), ErrorKind::PermissionDenied);
+    assert_eq!(look(&mut scanner).await, "/m/b: cannot be read: permission denied; nothing runs");
 }
 
 #[tokio::test]
