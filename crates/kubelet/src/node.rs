@@ -17,7 +17,7 @@ use crate::settings::Settings;
 use crate::wiring::Agent;
 
 /// Where flat links to container logs lie; log shippers expect them there.
-const CONTAINER_LOG_LINKS: &str = "/var/log/containers";
+pub const CONTAINER_LOG_LINKS: &str = "/var/log/containers";
 
 /// Why the agent could not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -150,7 +150,7 @@ fn node_name(override_: Option<&str>) -> Result<String, NodeError> {
 fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     let unit = u64::from(info.mem_unit.max(1));
-    u64::try_from(info.totalram).unwrap_or(u64::MAX).saturating_mul(unit)
+    info.totalram.saturating_mul(unit)
 }
 
 /// The configured addresses, else the one that packets to the outside would carry.

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 
-use kubelet::node::Node;
+use kubelet::node::{CONTAINER_LOG_LINKS, Node};
 use kubelet_config::path::FieldPath;
 use kubelet_config::{Outcome, Problem};
 use rustix::fs::Access;
@@ -16,8 +16,6 @@ use serde_json::Value;
 
 use crate::{logging, service_manager};
 
-/// Where the agent links container logs; it has no setting.
-const CONTAINER_LOG_LINKS: &str = "/var/log/containers";
 
 /// Everything on this host that would stop a start.
 pub fn problems(outcome: &Outcome) -> Vec<Problem> {

@@ -56,10 +56,8 @@ impl Relister {
         let Some(uid) = self.all.owner(&id) else {
             return self.on_stranger(id, event.pod_uid, event.kind);
         };
-        if ended {
-            if self.all.touch(&uid) {
-                self.inspect(uid, Duration::ZERO);
-            }
+        if ended && self.all.touch(&uid) {
+            self.inspect(uid, Duration::ZERO);
         }
     }
 
