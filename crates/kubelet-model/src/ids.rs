@@ -59,4 +59,10 @@ impl FullName {
     pub fn of(name: &str, namespace: &str) -> Self {
         Self::new(format!("{name}_{namespace}"))
     }
+
+    /// Name and namespace; `None` if it does not have two non-empty parts.
+    pub fn parts(&self) -> Option<(&str, &str)> {
+        let (name, namespace) = self.0.rsplit_once('_')?;
+        (!name.is_empty() && !namespace.is_empty()).then_some((name, namespace))
+    }
 }

@@ -52,8 +52,6 @@ pub struct ReportedContainer {
 pub struct Layout<'a> {
     /// The node's name.
     pub node: &'a str,
-    /// Directory of pod directories.
-    pub pods_dir: &'a Path,
     /// Root of log directories.
     pub logs_dir: &'a Path,
     /// Directory of log links.

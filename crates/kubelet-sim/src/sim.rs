@@ -328,10 +328,8 @@ impl SimWorld {
     pub fn unsettled(&self) -> Option<Violation> {
         let _guard = self.rt.enter();
         let reported = self.reported();
-        let pods_dir = self.settings.root_dir.join("pods");
         let layout = Layout {
             node: NODE,
-            pods_dir: &pods_dir,
             logs_dir: &self.settings.pod_logs_dir,
             links_dir: &self.settings.container_log_links_dir,
             backoff_max: self.settings.max_restart_period,

@@ -16,7 +16,6 @@ use serde_json::Value;
 
 use crate::{logging, service_manager};
 
-
 /// Everything on this host that would stop a start.
 pub fn problems(outcome: &Outcome) -> Vec<Problem> {
     let mut problems = Vec::new();

@@ -199,24 +199,25 @@ impl Dispatcher {
     fn start(&mut self, uid: PodUid, full_name: FullName, pod: Option<DesiredPod>, intent: Intent) {
         let ending = matches!(intent, Intent::End(_));
         let (orders, receiver) = watch::channel(Order { pod: pod.clone(), intent });
+        let name = full_name.clone();
         let facts = WorkerFacts { full_name, pod, ending, finished: false };
         self.workers.insert(uid.clone(), facts);
         self.orders.insert(uid.clone(), orders);
         let (shared, finished) = (self.shared.clone(), self.finished.0.clone());
-        self.shared.ports.tasks.spawn(supervise(shared, uid, receiver, finished));
+        self.shared.ports.tasks.spawn(supervise(shared, (uid, name), receiver, finished));
     }
 }
 
 /// Runs a worker to its end, starting it again after a panic.
 async fn supervise(
     shared: Shared,
-    uid: PodUid,
+    (uid, full_name): (PodUid, FullName),
     orders: watch::Receiver<Order>,
     finished: mpsc::Sender<PodUid>,
 ) {
     let metrics = Arc::clone(&shared.metrics);
     loop {
-        let worker = Worker::new(shared.clone(), uid.clone(), orders.clone());
+        let worker = Worker::new(shared.clone(), uid.clone(), full_name.clone(), orders.clone());
         match AssertUnwindSafe(worker.run()).catch_unwind().await {
             Ok(()) => break,
             Err(_) => {

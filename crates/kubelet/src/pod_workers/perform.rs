@@ -44,7 +44,7 @@ impl Worker {
         let hold = self.seen.hold();
         let identity = match &order.pod {
             Some(pod) => PodIdentity::of(pod),
-            None => self.identity_from_runtime(seen),
+            None => self.identity_from_runtime(),
         };
         let shared = &self.shared;
         let mut executor = Executor::new(
@@ -80,13 +80,15 @@ impl Worker {
         hold.settle();
     }
 
-    /// The identity that the runtime's labels tell; it outlives the labels.
-    fn identity_from_runtime(&mut self, seen: &ObservedPod) -> PodIdentity {
-        if !seen.name.is_empty() {
-            self.runtime_name = Some((seen.name.clone(), seen.namespace.clone()));
+    /// The identity of a pod that only the runtime knows. It may be gone before
+    /// anybody looked closely; its name is known from the listing.
+    fn identity_from_runtime(&self) -> PodIdentity {
+        let (name, namespace) = self.full_name.parts().unwrap_or_default();
+        PodIdentity {
+            uid: self.uid.clone(),
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
         }
-        let (name, namespace) = self.runtime_name.clone().unwrap_or_default();
-        PodIdentity { uid: self.uid.clone(), name, namespace }
     }
 
     /// Notes what came of a step; false if the rest of the plan makes no sense now.

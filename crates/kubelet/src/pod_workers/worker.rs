@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet_model::{
-    Action, BackoffPolicy, ContainerName, DesiredPod, Grace, Mono, ObservedPod, PodUid, Steps,
-    Waiting,
+    Action, BackoffPolicy, ContainerName, DesiredPod, FullName, Grace, Mono, ObservedPod, PodUid,
+    Steps, Waiting,
 };
 use tokio::sync::watch;
 
@@ -45,8 +45,8 @@ pub(super) struct Worker {
     pub(super) requested: Option<Mono>,
     runtime: RuntimeState,
     pub(super) files_removed: bool,
-    /// Name and namespace of a pod that only the runtime knows, as first seen.
-    pub(super) runtime_name: Option<(String, String)>,
+    /// The name under which the pod was first known.
+    pub(super) full_name: FullName,
     /// The pod ended by itself then; whatever is left of it is stopped.
     ended_itself: Option<Termination>,
     recoveries: u64,
@@ -65,7 +65,12 @@ struct Decision {
 }
 
 impl Worker {
-    pub(super) fn new(mut shared: Shared, uid: PodUid, orders: watch::Receiver<Order>) -> Self {
+    pub(super) fn new(
+        mut shared: Shared,
+        uid: PodUid,
+        full_name: FullName,
+        orders: watch::Receiver<Order>,
+    ) -> Self {
         let seen = shared.observations.follow(&uid);
         let runtime = shared.runtime.current_and_update();
         let recoveries = runtime.recoveries;
@@ -79,7 +84,7 @@ impl Worker {
             requested: None,
             runtime,
             files_removed: false,
-            runtime_name: None,
+            full_name,
             ended_itself: None,
             recoveries,
             was_ending: false,

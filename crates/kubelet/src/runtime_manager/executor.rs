@@ -222,7 +222,7 @@ impl Executor {
 
     fn remove_files(&self) -> Result<(), ActionError> {
         if self.identity.name.is_empty() {
-            // Gone before anybody saw its labels; the next start's sweep finds its files.
+            // Its labels tell no name, so no agent gave it files.
             return Ok(());
         }
         let logs = log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity);
