@@ -123,6 +123,7 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         pod_logs_dir: config.pod_logs_dir.clone(),
         container_log_links_dir: CONTAINER_LOG_LINKS.into(),
         max_restart_period: config.max_container_restart_period,
+        lanes: lanes(),
         follow_events: follow_events(config),
         memory_bytes: memory_bytes(),
         node_ips: node_ips(flags.node_ip.as_deref()),
@@ -145,6 +146,12 @@ fn node_name(override_: Option<&str>) -> Result<String, NodeError> {
     let name = override_.filter(|name| !name.is_empty()).unwrap_or(&machine);
     let name = name.trim().to_lowercase();
     if name.is_empty() { Err(NodeError::NoHostname(machine)) } else { Ok(name) }
+}
+
+/// Enough to keep the processors busy while some calls wait for the kernel.
+fn lanes() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (4 * cores).max(16)
 }
 
 fn memory_bytes() -> u64 {

@@ -31,6 +31,8 @@ pub struct Settings {
     pub container_log_links_dir: PathBuf,
     /// Longest crash-loop back-off.
     pub max_restart_period: Duration,
+    /// Pods that the runtime works on at once; more only make it slower.
+    pub lanes: usize,
     /// Follow the runtime's events where it streams them; otherwise list it every second.
     pub follow_events: bool,
     /// Memory of the machine in bytes: scales the out-of-memory scores.
@@ -56,6 +58,7 @@ impl Settings {
             pod_logs_dir: "/var/log/pods".into(),
             container_log_links_dir: "/var/log/containers".into(),
             max_restart_period: Duration::from_secs(300),
+            lanes: 16,
             follow_events: true,
             memory_bytes: 0,
             node_ips: Vec::new(),

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
+
 use crate::metered::Metered;
 use crate::metrics::Metrics;
 use crate::pleg::Observations;
@@ -28,6 +30,7 @@ impl Agent {
         let ports = Ports { runtime: Arc::new(runtime), ..ports };
         let desired = pod_sources::start(&settings, &ports);
         let (observations, runtime) = pleg::start(&ports, &metrics, settings.follow_events);
+        let lanes = settings.lanes;
         let shared = Shared {
             ports,
             settings: Arc::new(settings),
@@ -35,6 +38,7 @@ impl Agent {
             runtime,
             statuses: statuses.clone(),
             metrics: Arc::clone(&metrics),
+            lanes: Arc::new(Semaphore::new(lanes)),
         };
         pod_workers::start(shared, desired);
         Self { statuses, observations, metrics }

@@ -7,6 +7,7 @@
 //! HandlePodCleanups in kubelet_pods.go.
 
 mod dispatcher;
+mod lane;
 mod lifecycle;
 mod orphan_files;
 mod perform;
@@ -15,6 +16,8 @@ mod tests;
 mod worker;
 
 use std::sync::Arc;
+
+use tokio::sync::Semaphore;
 
 use crate::metrics::Metrics;
 use crate::pleg::{Observations, RuntimeStateReader};
@@ -38,6 +41,8 @@ pub struct Shared {
     pub statuses: Statuses,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// Turns at the runtime for work that keeps it busy.
+    pub lanes: Arc<Semaphore>,
 }
 
 /// Starts the dispatcher, which starts workers.

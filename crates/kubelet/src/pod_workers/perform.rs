@@ -6,6 +6,7 @@ use std::time::Duration;
 use kubelet_model::{Action, Mono, ObservedPod, Steps};
 use tokio::time::sleep;
 
+use super::lane::Lane;
 use super::worker::{Intent, Order, Worker};
 use crate::pod_plan::RETRY_AFTER_ERROR;
 use crate::runtime_manager::{ActionError, Executor, PodIdentity};
@@ -59,7 +60,14 @@ impl Worker {
             .iter()
             .flatten()
             .any(|action| !matches!(action, Action::RemovePodFiles | Action::LinkLog { .. }));
+        let mut lane = Lane::default();
         for step in steps {
+            if lane.is_free() && step.iter().any(keeps_runtime_busy) {
+                tokio::select! { biased;
+                    () = more_urgent(&mut orders, order.intent) => break,
+                    () = lane.take(&self.shared.lanes) => {}
+                }
+            }
             for action in &step {
                 if let Action::StartContainer { name, .. } = action {
                     self.memory.note_start(seen, name, self.backoff(), self.now());
@@ -67,7 +75,7 @@ impl Worker {
             }
             let failures = tokio::select! { biased;
                 () = more_urgent(&mut orders, order.intent) => break,
-                failures = perform_step(&mut executor, &step) => failures,
+                failures = lane.during(perform_step(&mut executor, &step)) => failures,
             };
             let go_on = self.learn(order, &step, failures);
             if !go_on {
@@ -157,6 +165,14 @@ impl Worker {
             std::future::pending::<()>().await;
         }
     }
+}
+
+/// Waiting for a container's grace costs the runtime nothing.
+fn keeps_runtime_busy(action: &Action) -> bool {
+    !matches!(
+        action,
+        Action::StopContainer { .. } | Action::LinkLog { .. } | Action::RemovePodFiles
+    )
 }
 
 /// Actions of a step run side by side; all are waited for.
