@@ -101,7 +101,7 @@ fn method(plan: &Plan) -> String {
          the runtime lists no sandbox and no container.\n\
          - Raw CRI: RunPodSandbox, ImageStatus, CreateContainer, StartContainer, and StopContainer, \
          RemoveContainer, StopPodSandbox, RemovePodSandbox, {parallel} pods at a time; \
-         klet itself sets no such limit.\n\
+         klet takes as many turns (docs/adr/0004).\n\
          - klet, listing: the same klet with the gate EventedPLEG off, so that it lists the \
          runtime each second instead of following its events; measured at rest with {pods} pods \
          only. Full listings are klet's own count, over a minute or the window if that is longer.\n\

@@ -13,6 +13,9 @@ use kubelet_model::{
 
 /// Pause after an error that says nothing about when to try again.
 pub const RETRY_AFTER_ERROR: Duration = Duration::from_secs(10);
+/// A pod-wide step that failed is tried again soon, then less and less often:
+/// most failures under load are gone a second later.
+const RETRY_STEP_FIRST: Duration = Duration::from_secs(1);
 
 /// Pulls that keep failing wait up to five minutes, whatever the crash-loop maximum.
 const PULL_BACKOFF: BackoffPolicy = BackoffPolicy {
@@ -33,6 +36,8 @@ pub struct Memory {
     pub linked_logs: BTreeSet<ContainerId>,
     /// Sandboxes that were stopped, not just seen stopped.
     pub stopped_sandboxes: BTreeSet<SandboxId>,
+    /// Failures in a row of steps that concern the whole pod.
+    failed_steps: u32,
     /// The last failure of a step that concerns the whole pod.
     pub sandbox_failure: Option<FailedStep>,
 }
@@ -137,9 +142,21 @@ impl Memory {
         self.failed_starts.insert(name.clone(), failure);
     }
 
+    /// How long a pod-wide step that fails now should rest.
+    pub fn step_pause(&self) -> Duration {
+        let doubled = RETRY_STEP_FIRST.saturating_mul(1 << self.failed_steps.min(10));
+        doubled.min(RETRY_AFTER_ERROR)
+    }
+
     /// The sandbox or a pod-wide step failed.
     pub fn note_failed_step(&mut self, message: String, pause: Duration, now: Mono) {
+        self.failed_steps = self.failed_steps.saturating_add(1);
         self.sandbox_failure = Some(FailedStep { message, retry_at: now + pause });
+    }
+
+    /// Every step of a plan succeeded.
+    pub fn note_plan_done(&mut self) {
+        self.failed_steps = 0;
     }
 
     /// A pod-wide step succeeded.

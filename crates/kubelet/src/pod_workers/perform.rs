@@ -1,7 +1,6 @@
 //! The worker's hands: waiting, acting, learning from failure.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kubelet_model::{Action, Mono, ObservedPod, Steps};
 use tokio::time::sleep;
@@ -10,10 +9,6 @@ use super::lane::Lane;
 use super::worker::{Intent, Order, Worker};
 use crate::pod_plan::RETRY_AFTER_ERROR;
 use crate::runtime_manager::{ActionError, Executor, PodIdentity};
-
-/// Pause after an error of the runtime as a whole: it is back soon or its
-/// recovery wakes everybody.
-const RETRY_UNREACHABLE: Duration = Duration::from_secs(1);
 
 impl Worker {
     /// Asks for a fresh look and waits for it, or for a new order.
@@ -61,6 +56,7 @@ impl Worker {
             .flatten()
             .any(|action| !matches!(action, Action::RemovePodFiles | Action::LinkLog { .. }));
         let mut lane = Lane::default();
+        let mut left = steps.len();
         for step in steps {
             if lane.is_free() && step.iter().any(keeps_runtime_busy) {
                 tokio::select! { biased;
@@ -81,6 +77,10 @@ impl Worker {
             if !go_on {
                 break;
             }
+            left -= 1;
+        }
+        if left == 0 {
+            self.memory.note_plan_done();
         }
         if touches_runtime {
             self.fence = self.now();
@@ -137,8 +137,7 @@ impl Worker {
                     self.memory.note_failed_start(&name, waiting, &image, pause, now);
                 }
                 other => {
-                    let unreachable = matches!(&other, ActionError::Call(e) if e.is_unreachable());
-                    let pause = if unreachable { RETRY_UNREACHABLE } else { RETRY_AFTER_ERROR };
+                    let pause = self.memory.step_pause();
                     self.memory.note_failed_step(other.to_string(), jitter.spread(pause), now);
                     go_on = false;
                 }
