@@ -93,7 +93,8 @@ fn method(plan: &Plan) -> String {
          wake-ups (voluntary context switches of all threads), the runtime's own listing, each \
          100 ms on a separate connection, for pods.\n\
          - Every contender and every round gets a fresh private containerd; rounds alternate the \
-         order. Pods have one container with the pause image.\n\
+         order. Its files and the agent's lie in memory, so that no one pays for the disk's \
+         history. Pods have one container with the pause image.\n\
          - Start to healthy: median of {starts}. At rest: a window of {window:?} after {settle:?} \
          to settle. Up and down: median of {rounds} rounds.\n\
          - Up: from writing the first of {pods} manifests to the last container running in the \

@@ -76,6 +76,7 @@ impl Containerd {
         )?;
         slot::reap_stale()?;
         let slot = Slot::take()?;
+        slot.hold_in_memory()?;
         let paths = Paths::new(slot.dir());
         config::write(&slot, &paths)?;
         Ok(Self { process: None, options, paths, slot })
