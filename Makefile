@@ -6,6 +6,7 @@ STATIC_FLAGS := -C target-feature=+crt-static
 # Where the binaries end up.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 DIST_DIR := $(TARGET_DIR)/dist-static
+STATIC_DIR := $(TARGET_DIR)/static
 
 # Debian packages, each with a file that shows it is installed.
 PACKAGES := containerd:/usr/bin/containerd runc:/usr/sbin/runc \
@@ -19,7 +20,7 @@ export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER := sudo -E
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test lint bench soak dist
+.PHONY: help setup build run test lint bench soak dist static
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,13 +48,19 @@ run: setup build ## Run the example pods on a private containerd until Ctrl-C
 	$(CARGO) build --quiet --release -p xtask
 	$(AS_ROOT) $(TARGET_DIR)/release/xtask run --klet $(TARGET_DIR)/release/klet
 
-test: setup ## Run every check and every test (some, as root, start a private containerd)
+static: ## Build an unoptimised static klet: the tests put it into an image
+	RUSTFLAGS="$(STATIC_FLAGS) -C strip=symbols" $(CARGO) build -p klet --target $(TARGET) \
+		--target-dir $(STATIC_DIR)
+
+test: export KLET_BIN := $(abspath $(TARGET_DIR))/debug/klet
+test: export KLET_STATIC_BIN := $(abspath $(STATIC_DIR))/$(TARGET)/debug/klet
+test: setup static ## Run every check and every test (some, as root, start a private containerd)
 	$(CARGO) xtask tidy
 	$(CARGO) build --workspace --bins
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; \
-		KLET_BIN="$(abspath $(TARGET_DIR))/debug/klet" $(CARGO) nextest run --workspace; \
+		$(CARGO) nextest run --workspace; \
 	else set -x; \
-		KLET_BIN="$(abspath $(TARGET_DIR))/debug/klet" $(CARGO) test --workspace --all-targets; fi
+		$(CARGO) test --workspace --all-targets; fi
 	$(CARGO) test --workspace --doc
 
 lint: ## Format, clippy and tidy checks

@@ -35,6 +35,27 @@ fn build() -> Result<PathBuf> {
     Ok(place.dir.join("klet"))
 }
 
+/// klet linked statically, as published, so that it can be an image's only file:
+/// `$KLET_STATIC_BIN`, or one built now.
+pub fn static_klet_binary() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("KLET_STATIC_BIN").filter(|path| !path.is_empty()) {
+        return Ok(path.into());
+    }
+    let own = std::env::current_exe().context("cannot tell where this program is")?;
+    let place = Place::of(&own)
+        .with_context(|| format!("{} is not in a cargo target directory", own.display()))?;
+    let mut command = Command::new("make");
+    command
+        .args(["--quiet", "static"])
+        .env("CARGO_TARGET_DIR", &place.target)
+        .current_dir(workspace());
+    process::run(&mut command).context("cannot build a static klet")?;
+    Ok(place.target.join("static").join(STATIC_TARGET).join("debug/klet"))
+}
+
+/// What `make static` builds for.
+const STATIC_TARGET: &str = "x86_64-unknown-linux-gnu";
+
 /// Root of the source tree this was built from.
 pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
