@@ -239,6 +239,42 @@ impl Runtime for CriClient {
         call.send(self.runtime.clone().container_status(request), answers::container_status).await
     }
 
+    async fn exec_sync(
+        &self,
+        id: &str,
+        command: Vec<String>,
+        limit: Option<Duration>,
+    ) -> Result<v1::ExecSyncResponse, CallError> {
+        // The runtime enforces the limit; it gets the usual time to say so.
+        let patience = limit.map(|limit| self.request_timeout.saturating_add(limit));
+        let call = self.call("ExecSync", id).within(patience);
+        let request = v1::ExecSyncRequest {
+            container_id: id.to_owned(),
+            cmd: command,
+            timeout: limit.map_or(0, whole_seconds),
+        };
+        call.send(self.runtime.clone().exec_sync(request), Ok).await
+    }
+    async fn exec(&self, request: v1::ExecRequest) -> Result<String, CallError> {
+        let call = self.call("Exec", &request.container_id);
+        call.send(self.runtime.clone().exec(request), |reply| answers::text("url", reply.url)).await
+    }
+    async fn reopen_container_log(&self, id: &str) -> Result<(), CallError> {
+        let call = self.call("ReopenContainerLog", id);
+        let request = v1::ReopenContainerLogRequest { container_id: id.to_owned() };
+        call.send(self.runtime.clone().reopen_container_log(request), nothing).await
+    }
+    async fn list_container_stats(&self) -> Result<Vec<v1::ContainerStats>, CallError> {
+        let call = self.call("ListContainerStats", "");
+        let request = v1::ListContainerStatsRequest { filter: None };
+        call.send(self.runtime.clone().list_container_stats(request), |reply| Ok(reply.stats)).await
+    }
+
+    async fn list_images(&self) -> Result<Vec<v1::Image>, CallError> {
+        let call = self.call("ListImages", "");
+        let request = v1::ListImagesRequest { filter: None };
+        call.send(self.image.clone().list_images(request), |reply| Ok(reply.images)).await
+    }
     async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, CallError> {
         let call = self.call("ImageStatus", &image.image);
         let request = v1::ImageStatusRequest { image: Some(image), verbose: false };

@@ -58,6 +58,11 @@ impl CallError {
         matches!(self.kind, CallErrorKind::Unreachable(_))
             || self.code() == Some(tonic::Code::Unavailable)
     }
+    /// The time given for the work itself ran out.
+    pub fn is_deadline(&self) -> bool {
+        self.code() == Some(tonic::Code::DeadlineExceeded)
+            || matches!(self.kind, CallErrorKind::TimedOut(_))
+    }
     /// The status code, if the runtime answered.
     pub fn code(&self) -> Option<tonic::Code> {
         match self.kind {

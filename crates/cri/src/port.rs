@@ -62,6 +62,23 @@ pub trait Runtime: Send + Sync + 'static {
     /// Details of one container.
     async fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, CallError>;
 
+    /// Runs a command in a container and waits for its end, `limit` at the longest.
+    /// A command that takes longer is [`CallError::is_deadline`].
+    async fn exec_sync(
+        &self,
+        id: &str,
+        command: Vec<String>,
+        limit: Option<Duration>,
+    ) -> Result<v1::ExecSyncResponse, CallError>;
+    /// Prepares a streamed command; returns the URL to stream it over.
+    async fn exec(&self, request: v1::ExecRequest) -> Result<String, CallError>;
+    /// Opens the container's log anew after the old file was moved away.
+    async fn reopen_container_log(&self, id: &str) -> Result<(), CallError>;
+    /// What running containers use.
+    async fn list_container_stats(&self) -> Result<Vec<v1::ContainerStats>, CallError>;
+
+    /// Every image the runtime has.
+    async fn list_images(&self) -> Result<Vec<v1::Image>, CallError>;
     /// The image if the runtime has it.
     async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, CallError>;
     /// Pulls an image; returns its reference.

@@ -51,6 +51,9 @@ pub enum Action {
         grace: Grace,
         /// Why.
         why: StopReason,
+        /// Containers of the same step that must have ended before this one is
+        /// told to stop, while grace remains. Its hook runs without waiting.
+        after: Vec<ContainerName>,
     },
     /// Stop a sandbox and whatever still runs in it.
     StopSandbox {
@@ -63,6 +66,10 @@ pub enum Action {
         id: ContainerId,
         /// Its name: part of its log link.
         name: ContainerName,
+        /// Its number: the name of its log.
+        restart_count: u32,
+        /// Leave its log where it is.
+        keep_log: bool,
     },
     /// Remove a sandbox that has been stopped.
     RemoveSandbox {
@@ -95,6 +102,12 @@ pub enum StopReason {
     StateUnknown,
     /// A newer instance of the same name exists.
     Superseded,
+    /// Its liveness probe failed.
+    LivenessFailed,
+    /// Its startup probe failed.
+    StartupFailed,
+    /// A container's exit restarts the whole pod.
+    RestartAll,
 }
 
 /// A plan's effects in order: actions inside a step run side by side.

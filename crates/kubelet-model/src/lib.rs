@@ -6,19 +6,25 @@
 
 pub mod action;
 pub mod backoff;
+pub mod containers;
+pub mod event;
 pub mod hash;
 pub mod ids;
 pub mod manifest;
 pub mod observed;
 pub mod pod;
+pub mod probe;
 pub mod quantity;
 pub mod reason;
 pub mod time;
 
 pub use action::{Action, Grace, Steps, StopReason};
 pub use backoff::{Backoff, BackoffPolicy};
+pub use containers::ContainerKind;
+pub use event::{EventObject, EventType};
 pub use ids::{ContainerId, ContainerName, FullName, PodUid, SandboxId};
 pub use observed::{ContainerState, Exit, ObservedContainer, ObservedPod, ObservedSandbox};
 pub use pod::{DesiredPod, PodSet, Source};
+pub use probe::{ProbeKind, ProbeResult, ProbeResults};
 pub use reason::{WaitReason, Waiting};
 pub use time::Mono;

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 
 use jiff::Timestamp;
 
+use crate::action::Action;
 use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use crate::time::Mono;
 
@@ -163,6 +164,18 @@ impl ObservedPod {
     /// The newest instance of a container.
     pub fn newest(&self, name: &ContainerName) -> Option<&ObservedContainer> {
         self.containers.iter().find(|c| &c.name == name)
+    }
+}
+
+impl ObservedContainer {
+    /// The action that removes this instance, log and all.
+    pub fn removal(&self) -> Action {
+        Action::RemoveContainer {
+            id: self.id.clone(),
+            name: self.name.clone(),
+            restart_count: self.restart_count,
+            keep_log: false,
+        }
     }
 }
 

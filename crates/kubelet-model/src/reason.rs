@@ -7,6 +7,8 @@ use std::fmt;
 pub enum WaitReason {
     /// The pod's sandbox or the container is being made.
     ContainerCreating,
+    /// An init container before it has not finished.
+    PodInitializing,
     /// It keeps ending and waits before the next start.
     CrashLoopBackOff,
     /// The image could not be pulled just now.
@@ -17,10 +19,20 @@ pub enum WaitReason {
     ErrImageNeverPull,
     /// The runtime could not look the image up.
     ImageInspectError,
+    /// The image's name makes no sense.
+    InvalidImageName,
+    /// The registry cannot be reached.
+    RegistryUnavailable,
+    /// The image's signature does not hold.
+    SignatureValidationFailed,
+    /// Its environment, user or files cannot be worked out.
+    CreateContainerConfigError,
     /// The runtime refused to create it.
     CreateContainerError,
     /// The runtime could not start it.
     RunContainerError,
+    /// What it should do first after its start failed.
+    PostStartHookError,
 }
 
 impl WaitReason {
@@ -28,13 +40,19 @@ impl WaitReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ContainerCreating => "ContainerCreating",
+            Self::PodInitializing => "PodInitializing",
             Self::CrashLoopBackOff => "CrashLoopBackOff",
             Self::ErrImagePull => "ErrImagePull",
             Self::ImagePullBackOff => "ImagePullBackOff",
             Self::ErrImageNeverPull => "ErrImageNeverPull",
             Self::ImageInspectError => "ImageInspectError",
+            Self::InvalidImageName => "InvalidImageName",
+            Self::RegistryUnavailable => "RegistryUnavailable",
+            Self::SignatureValidationFailed => "SignatureValidationFailed",
+            Self::CreateContainerConfigError => "CreateContainerConfigError",
             Self::CreateContainerError => "CreateContainerError",
             Self::RunContainerError => "RunContainerError",
+            Self::PostStartHookError => "PostStartHookError",
         }
     }
 }

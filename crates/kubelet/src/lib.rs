@@ -4,7 +4,9 @@
 pub mod settings;
 pub mod ports;
 pub mod metrics;
+pub mod events;
 mod metered;
+pub mod progress;
 pub mod pod_sources;
 pub mod pleg;
 pub mod pod_plan;

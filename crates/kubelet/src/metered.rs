@@ -103,6 +103,26 @@ impl Runtime for Metered {
     async fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, CallError> {
         self.count("container_status", self.inner.container_status(id)).await
     }
+    async fn exec_sync(
+        &self,
+        id: &str,
+        command: Vec<String>,
+        limit: Option<Duration>,
+    ) -> Result<v1::ExecSyncResponse, CallError> {
+        self.count("exec_sync", self.inner.exec_sync(id, command, limit)).await
+    }
+    async fn exec(&self, request: v1::ExecRequest) -> Result<String, CallError> {
+        self.count("exec", self.inner.exec(request)).await
+    }
+    async fn reopen_container_log(&self, id: &str) -> Result<(), CallError> {
+        self.count("reopen_container_log", self.inner.reopen_container_log(id)).await
+    }
+    async fn list_container_stats(&self) -> Result<Vec<v1::ContainerStats>, CallError> {
+        self.count("list_container_stats", self.inner.list_container_stats()).await
+    }
+    async fn list_images(&self) -> Result<Vec<v1::Image>, CallError> {
+        self.count("list_images", self.inner.list_images()).await
+    }
     async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, CallError> {
         self.count("image_status", self.inner.image_status(image)).await
     }

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
+use crate::events::Recorder;
 use crate::metered::Metered;
 use crate::metrics::Metrics;
 use crate::pleg::Observations;
 use crate::pod_workers::{self, Shared};
 use crate::ports::Ports;
+use crate::progress::ProgressBoard;
 use crate::server::View;
 use crate::settings::Settings;
 use crate::status_manager::{PodView, Statuses};
@@ -19,6 +21,8 @@ pub struct Agent {
     statuses: Statuses,
     observations: Observations,
     metrics: Arc<Metrics>,
+    recorder: Recorder,
+    progress: ProgressBoard,
 }
 
 impl Agent {
@@ -30,6 +34,8 @@ impl Agent {
         let ports = Ports { runtime: Arc::new(runtime), ..ports };
         let desired = pod_sources::start(&settings, &ports);
         let (observations, runtime) = pleg::start(&ports, &metrics, settings.follow_events);
+        let recorder = Recorder::new(Arc::clone(&ports.clock));
+        let progress = ProgressBoard::default();
         let lanes = settings.lanes;
         let shared = Shared {
             ports,
@@ -38,10 +44,12 @@ impl Agent {
             runtime,
             statuses: statuses.clone(),
             metrics: Arc::clone(&metrics),
+            recorder: recorder.clone(),
+            progress: progress.clone(),
             lanes: Arc::new(Semaphore::new(lanes)),
         };
         pod_workers::start(shared, desired);
-        Self { statuses, observations, metrics }
+        Self { statuses, observations, metrics, recorder, progress }
     }
 
     /// Every pod the agent knows, with its status.
@@ -55,6 +63,8 @@ impl Agent {
             statuses: self.statuses.clone(),
             observations: self.observations.clone(),
             metrics: Arc::clone(&self.metrics),
+            recorder: self.recorder.clone(),
+            progress: self.progress.clone(),
         }
     }
 }

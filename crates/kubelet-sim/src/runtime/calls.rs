@@ -280,6 +280,58 @@ impl cri::Runtime for SimRuntime {
         .await
     }
 
+    async fn exec_sync(
+        &self,
+        id: &str,
+        command: Vec<String>,
+        limit: Option<Duration>,
+    ) -> Result<v1::ExecSyncResponse, CallError> {
+        let mut call = self.call("ExecSync", short(id), self.pod_of_container(id));
+        call.limit = limit.map(|limit| REQUEST_LIMIT + limit);
+        let id = id.to_owned();
+        change(&self.world, &self.life, call, move |world, inside| async move {
+            sleep(inside).await;
+            let state = world.lock();
+            let container = state.objects.containers.get(&id).ok_or_else(|| not_found(&id))?;
+            if !container.is_running() {
+                return Err(refused(Code::Unknown, "container is not running"));
+            }
+            let exit_code = exit_code_of(&command);
+            Ok(v1::ExecSyncResponse { exit_code, ..Default::default() })
+        })
+        .await
+    }
+
+    async fn exec(&self, request: v1::ExecRequest) -> Result<String, CallError> {
+        look(&self.world, &self.life, "Exec", &request.container_id, |_| {
+            Err(refused(Code::Unimplemented, "the simulated runtime streams nothing"))
+        })
+        .await
+    }
+
+    async fn reopen_container_log(&self, id: &str) -> Result<(), CallError> {
+        look(&self.world, &self.life, "ReopenContainerLog", id, |state| {
+            let known = state.objects.containers.contains_key(id);
+            known.then_some(()).ok_or_else(|| not_found(id))
+        })
+        .await
+    }
+
+    async fn list_container_stats(&self) -> Result<Vec<v1::ContainerStats>, CallError> {
+        look(&self.world, &self.life, "ListContainerStats", "", |_| {
+            Err(refused(Code::Unimplemented, "the simulated runtime measures nothing"))
+        })
+        .await
+    }
+
+    async fn list_images(&self) -> Result<Vec<v1::Image>, CallError> {
+        look(&self.world, &self.life, "ListImages", "", |state| {
+            let names: Vec<String> = state.objects.images.iter().cloned().collect();
+            Ok(names.iter().filter_map(|name| state.image(name)).collect())
+        })
+        .await
+    }
+
     async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, CallError> {
         look(&self.world, &self.life, "ImageStatus", &image.image, |state| {
             if !state.faults.images_absent {
@@ -323,6 +375,14 @@ impl cri::Runtime for SimRuntime {
         .await?;
         let stream = UnboundedReceiverStream::new(receiver);
         Ok(stream.filter(move |_| std::future::ready(life.is_alive())).map(Ok).boxed())
+    }
+}
+
+/// A simulated command is `exit CODE`; anything else succeeds.
+fn exit_code_of(command: &[String]) -> i32 {
+    match command {
+        [exit, code] if exit == "exit" => code.parse().unwrap_or(0),
+        _ => 0,
     }
 }
 

@@ -125,9 +125,7 @@ fn decide(
 fn clear_away(pod: &DesiredPod, instance: &ObservedContainer) -> Option<Action> {
     match instance.state {
         ContainerState::Unknown => Some(stop(pod, instance, StopReason::StateUnknown)),
-        ContainerState::Created => {
-            Some(Action::RemoveContainer { id: instance.id.clone(), name: instance.name.clone() })
-        }
+        ContainerState::Created => Some(instance.removal()),
         ContainerState::Running { .. } | ContainerState::Exited(_) => None,
     }
 }
@@ -138,6 +136,7 @@ fn stop(pod: &DesiredPod, instance: &ObservedContainer, why: StopReason) -> Acti
         name: instance.name.clone(),
         grace: grace(pod.spec()),
         why,
+        after: Vec::new(),
     }
 }
 

@@ -13,10 +13,7 @@ pub(super) fn plan(seen: &ObservedPod, ctx: &PlanContext<'_>, plan: &mut PodPlan
     let doomed = doomed_containers(seen, ctx.max_dead);
     let mut step: Vec<Action> = Vec::new();
     for container in seen.containers.iter().filter(|c| doomed.contains(&c.id)) {
-        step.push(Action::RemoveContainer {
-            id: container.id.clone(),
-            name: container.name.clone(),
-        });
+        step.push(container.removal());
     }
     plan.step(step);
     let sandboxes = doomed_sandboxes(seen, &doomed);

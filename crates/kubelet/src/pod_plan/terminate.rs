@@ -2,7 +2,7 @@
 //!
 //! Grace only shrinks: a retried stop gets what is left of it.
 
-use kubelet_model::{Action, Grace, Mono, ObservedPod, Steps, StopReason};
+use kubelet_model::{Action, Grace, Mono, ObservedContainer, ObservedPod, Steps, StopReason};
 
 use super::{Memory, prune};
 
@@ -31,11 +31,7 @@ pub fn plan_end(
     now: Mono,
 ) -> Steps {
     let mut steps = plan_termination(seen, termination, now);
-    let containers: Vec<_> = seen
-        .containers
-        .iter()
-        .map(|c| Action::RemoveContainer { id: c.id.clone(), name: c.name.clone() })
-        .collect();
+    let containers: Vec<_> = seen.containers.iter().map(ObservedContainer::removal).collect();
     let (ready, stopped): (Vec<_>, Vec<_>) = seen.sandboxes.iter().partition(|s| s.ready);
     let stopped = stopped.into_iter().map(|s| s.id.clone()).collect();
     let ready: Vec<_> =
@@ -56,7 +52,13 @@ pub(super) fn stop_everything(seen: &ObservedPod, grace: Grace, why: StopReason)
         .containers
         .iter()
         .filter(|c| c.state.may_run())
-        .map(|c| Action::StopContainer { id: c.id.clone(), name: c.name.clone(), grace, why })
+        .map(|c| Action::StopContainer {
+            id: c.id.clone(),
+            name: c.name.clone(),
+            grace,
+            why,
+            after: Vec::new(),
+        })
         .collect();
     let sandboxes: Vec<_> = seen
         .sandboxes

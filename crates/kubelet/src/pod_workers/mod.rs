@@ -19,10 +19,12 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
+use crate::events::Recorder;
 use crate::metrics::Metrics;
 use crate::pleg::{Observations, RuntimeStateReader};
 use crate::pod_sources::PodSetReader;
 use crate::ports::Ports;
+use crate::progress::ProgressBoard;
 use crate::settings::Settings;
 use crate::status_manager::Statuses;
 
@@ -41,6 +43,10 @@ pub struct Shared {
     pub statuses: Statuses,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// What users are told of.
+    pub recorder: Recorder,
+    /// What each worker is doing.
+    pub progress: ProgressBoard,
     /// Turns at the runtime for work that keeps it busy.
     pub lanes: Arc<Semaphore>,
 }

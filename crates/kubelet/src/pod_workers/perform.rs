@@ -46,6 +46,7 @@ impl Worker {
         let mut executor = Executor::new(
             shared.ports.clone(),
             Arc::clone(&shared.settings),
+            shared.recorder.clone(),
             identity,
             order.pod.clone(),
             seen,

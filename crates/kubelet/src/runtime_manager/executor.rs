@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use cri::CallError;
 use kubelet_model::{
-    Action, ContainerId, ContainerName, DesiredPod, ObservedPod, PodUid, SandboxId, WaitReason,
-    Waiting,
+    Action, ContainerId, ContainerName, DesiredPod, ObservedPod, PodUid, SandboxId, Waiting,
 };
 
-use super::{container_spec, image, log_paths, sandbox_spec};
-use crate::ports::Ports;
+use super::log_paths;
+use crate::events::Recorder;
+use crate::ports::{DirEntry, Ports};
 use crate::settings::Settings;
 
 /// Who a pod is; enough to find its files when its spec is gone.
@@ -73,11 +73,12 @@ pub enum ActionError {
 /// Performs actions for one pod.
 #[derive(Clone)]
 pub struct Executor {
-    ports: Ports,
-    settings: Arc<Settings>,
-    identity: PodIdentity,
-    pod: Option<DesiredPod>,
-    sandbox: Option<(SandboxId, u32)>,
+    pub(super) ports: Ports,
+    pub(super) settings: Arc<Settings>,
+    pub(super) recorder: Recorder,
+    pub(super) identity: PodIdentity,
+    pub(super) pod: Option<DesiredPod>,
+    pub(super) sandbox: Option<(SandboxId, u32)>,
 }
 
 impl Executor {
@@ -85,12 +86,13 @@ impl Executor {
     pub fn new(
         ports: Ports,
         settings: Arc<Settings>,
+        recorder: Recorder,
         identity: PodIdentity,
         pod: Option<DesiredPod>,
         seen: &ObservedPod,
     ) -> Self {
         let sandbox = seen.sandboxes.first().map(|s| (s.id.clone(), s.attempt));
-        Self { ports, settings, identity, pod, sandbox }
+        Self { ports, settings, recorder, identity, pod, sandbox }
     }
 
     /// Performs one action.
@@ -101,7 +103,7 @@ impl Executor {
             Action::StartContainer { name, restart_count } => {
                 return self.start_container(name, *restart_count).await;
             }
-            Action::StopContainer { id, name, grace, why } => {
+            Action::StopContainer { id, name, grace, why, .. } => {
                 let grace_s = grace.duration().as_secs();
                 tracing::info!(
                     pod = %self.identity.uid, container = %name, ?why, grace_s, "stopping container"
@@ -110,9 +112,12 @@ impl Executor {
                 unless_gone(stopped)?;
             }
             Action::StopSandbox { id } => unless_gone(runtime.stop_pod_sandbox(id.as_str()).await)?,
-            Action::RemoveContainer { id, name } => {
+            Action::RemoveContainer { id, name, restart_count, keep_log } => {
                 // The link first: once the container is gone nobody knows its link.
                 self.remove_link(name, id)?;
+                if !keep_log {
+                    self.remove_log(name, *restart_count)?;
+                }
                 unless_gone(runtime.remove_container(id.as_str()).await)?;
             }
             Action::RemoveSandbox { id } => {
@@ -127,73 +132,6 @@ impl Executor {
             Action::RemovePodFiles => self.remove_files()?,
         }
         Ok(())
-    }
-
-    async fn create_sandbox(&mut self, attempt: u32) -> Result<(), ActionError> {
-        let pod = self.spec("CreateSandbox")?;
-        let dir = log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity);
-        self.make_dir(&dir)?;
-        let config = sandbox_spec::sandbox_config(pod, attempt, &self.settings.pod_logs_dir);
-        let id = self.ports.runtime.run_pod_sandbox(config, "").await?;
-        self.sandbox = Some((SandboxId::new(id), attempt));
-        Ok(())
-    }
-
-    async fn start_container(
-        &self,
-        name: &ContainerName,
-        restart_count: Option<u32>,
-    ) -> Result<(), ActionError> {
-        let impossible =
-            |why| ActionError::Impossible { action: format!("StartContainer {name}"), why };
-        let pod = self.spec("StartContainer")?;
-        let (sandbox, attempt) =
-            self.sandbox.as_ref().ok_or_else(|| impossible("there is no sandbox"))?;
-        let mut containers = pod.spec().containers.iter();
-        let container = containers
-            .find(|c| c.name == name.as_str())
-            .ok_or_else(|| impossible("the pod has no such container"))?;
-        let not_started = |reason| {
-            let name = name.clone();
-            move |error: CallError| ActionError::NotStarted {
-                name,
-                waiting: Waiting { reason, message: error.reason_text() },
-            }
-        };
-        let runtime = &*self.ports.runtime;
-        let sandbox_config =
-            sandbox_spec::sandbox_config(pod, *attempt, &self.settings.pod_logs_dir);
-        let image_ref = image::ensure(runtime, container, &sandbox_config)
-            .await
-            .map_err(|waiting| ActionError::NotStarted { name: name.clone(), waiting })?;
-
-        let log_dir =
-            log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity).join(name.as_str());
-        let restart_count = match restart_count {
-            Some(count) => count,
-            None => self.restart_count_from_logs(&log_dir),
-        };
-        self.make_dir(&log_dir)?;
-        let config = container_spec::container_config(
-            pod,
-            container,
-            restart_count,
-            &image_ref,
-            self.settings.memory_bytes,
-        );
-        let id = runtime
-            .create_container(sandbox.as_str(), config, sandbox_config)
-            .await
-            .map_err(not_started(WaitReason::CreateContainerError))?;
-        runtime.start_container(&id).await.map_err(not_started(WaitReason::RunContainerError))?;
-        Ok(())
-    }
-
-    /// The count after the highest that left a log: an instance the runtime has forgotten.
-    fn restart_count_from_logs(&self, log_dir: &Path) -> u32 {
-        let Ok(entries) = self.ports.fs.list(log_dir) else { return 0 };
-        let counts = entries.iter().filter_map(|e| log_paths::restart_count_of(e.name.to_str()?));
-        counts.max().map_or(0, |highest| highest.saturating_add(1))
     }
 
     fn make_link(
@@ -220,6 +158,20 @@ impl Executor {
         self.ports.fs.remove_file(&link).map_err(file_error("remove", &link))
     }
 
+    /// Removes a log and what was rotated out of it.
+    fn remove_log(&self, name: &ContainerName, count: u32) -> Result<(), ActionError> {
+        let dir =
+            log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity).join(name.as_str());
+        let Ok(entries) = self.ports.fs.list(&dir) else { return Ok(()) };
+        let prefix = format!("{count}.log");
+        let of_log = |e: &&DirEntry| e.name.to_str().is_some_and(|n| n.starts_with(&prefix));
+        for entry in entries.iter().filter(of_log) {
+            let path = dir.join(&entry.name);
+            self.ports.fs.remove_file(&path).map_err(file_error("remove", &path))?;
+        }
+        Ok(())
+    }
+
     fn remove_files(&self) -> Result<(), ActionError> {
         if self.identity.name.is_empty() {
             // Its labels tell no name, so no agent gave it files.
@@ -229,11 +181,11 @@ impl Executor {
         self.ports.fs.remove_dir_all(&logs).map_err(file_error("remove", &logs))
     }
 
-    fn make_dir(&self, path: &Path) -> Result<(), ActionError> {
+    pub(super) fn make_dir(&self, path: &Path) -> Result<(), ActionError> {
         self.ports.fs.create_dir_all(path, 0o755).map_err(file_error("create", path))
     }
 
-    fn spec(&self, action: &str) -> Result<&DesiredPod, ActionError> {
+    pub(super) fn spec(&self, action: &str) -> Result<&DesiredPod, ActionError> {
         self.pod.as_ref().ok_or_else(|| ActionError::Impossible {
             action: action.to_owned(),
             why: "only the runtime knows this pod",
@@ -241,7 +193,7 @@ impl Executor {
     }
 }
 
-fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ActionError {
+pub(super) fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ActionError {
     let path = path.to_owned();
     move |error| ActionError::File { what, path, why: error.to_string() }
 }

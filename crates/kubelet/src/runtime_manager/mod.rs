@@ -11,6 +11,7 @@ mod image;
 mod log_paths;
 mod resources;
 mod sandbox_spec;
+mod start;
 
 pub use executor::{ActionError, Executor, PodIdentity};
 pub use resources::qos_class;

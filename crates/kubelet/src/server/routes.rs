@@ -10,8 +10,10 @@ use axum::{Json, Router};
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::events::Recorder;
 use crate::metrics::Metrics;
 use crate::pleg::Observations;
+use crate::progress::ProgressBoard;
 use crate::status_manager::{PodView, Statuses};
 
 /// What the endpoints look at.
@@ -23,6 +25,10 @@ pub struct View {
     pub observations: Observations,
     /// Metrics.
     pub metrics: Arc<Metrics>,
+    /// Events.
+    pub recorder: Recorder,
+    /// What each worker is doing.
+    pub progress: ProgressBoard,
 }
 
 /// `/healthz`: the agent's one thread turns; should a part that nothing works

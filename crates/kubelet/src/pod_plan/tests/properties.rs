@@ -147,7 +147,7 @@ fn check_removals(world: &World, plan: &PodPlan) -> Result<(), TestCaseError> {
     let seen = &world.scene.seen;
     for action in plan.steps.iter().flatten() {
         match action {
-            Action::RemoveContainer { id, name } => {
+            Action::RemoveContainer { id, name, .. } => {
                 let doomed = seen.containers.iter().find(|c| &c.id == id).expect("it exists");
                 prop_assert!(!doomed.state.may_run(), "{id} may run");
                 let exited = |c: &&kubelet_model::ObservedContainer| {
