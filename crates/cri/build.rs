@@ -3,11 +3,12 @@
 use std::error::Error;
 
 const INCLUDE: &str = "proto";
-const PROTOS: [&str; 4] = [
+const PROTOS: [&str; 5] = [
     "runtime/v1/api.proto",
     "runtime/v1/image.proto",
     "containerd/events.proto",
     "containerd/payloads.proto",
+    "grpc/health/v1/health.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

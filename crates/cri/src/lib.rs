@@ -23,6 +23,12 @@ pub mod v1 {
     tonic::include_proto!("runtime.v1");
 }
 
+/// The health service that gRPC servers offer for probes, client and server side.
+#[allow(missing_docs, clippy::all, clippy::disallowed_methods, clippy::disallowed_types)]
+pub mod health {
+    tonic::include_proto!("grpc.health.v1");
+}
+
 /// containerd's own event service, for runtimes older than CRI events.
 #[allow(missing_docs, clippy::all, clippy::disallowed_methods, clippy::disallowed_types)]
 pub mod containerd {

@@ -28,7 +28,7 @@ mod world;
 
 pub use faults::{EventSupport, Faults};
 pub use manifest::{NAMESPACE, PodTemplate, REVISION_LABEL, Restart};
-pub use node::{SimClock, SimFs, SimHttp};
+pub use node::{SimClock, SimFs, SimHttp, SimProbeNet};
 pub use oracle::Place;
 pub use runtime::{Program, SimRuntime, Twist};
 pub use script::LiveContainer;

@@ -50,6 +50,16 @@ impl SimWorld {
         self.world.lock().publish_url(templates)
     }
 
+    /// From now on probes of this port fail, or succeed again.
+    pub fn set_port_well(&mut self, port: u16, well: bool) {
+        let unwell = &mut self.world.lock().endpoints.unwell;
+        if well {
+            unwell.remove(&port);
+        } else {
+            unwell.insert(port);
+        }
+    }
+
     /// Twists the next call of this name that has no twist yet.
     pub fn twist(&mut self, call: &'static str, twist: Twist) {
         self.world.lock().script.push_back((call, twist));

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::faults::Faults;
 use crate::invariants::History;
 use crate::manifest::PodTemplate;
-use crate::node::{FileTree, WebPage};
+use crate::node::{Endpoints, FileTree, WebPage};
 use crate::oracle::{Oracle, Place};
 use crate::runtime::{Objects, Twist};
 use crate::trace::Trace;
@@ -42,6 +42,7 @@ pub(crate) struct State {
     pub(crate) objects: Objects,
     pub(crate) files: FileTree,
     pub(crate) page: WebPage,
+    pub(crate) endpoints: Endpoints,
     pub(crate) oracle: Oracle,
     pub(crate) history: History,
     /// Twists to apply to the next calls of a name, before any random ones.
@@ -99,6 +100,7 @@ impl World {
                 objects: Objects::default(),
                 files: FileTree::default(),
                 page: WebPage::default(),
+                endpoints: Endpoints::default(),
                 oracle: Oracle::default(),
                 history: History::default(),
                 script: VecDeque::new(),

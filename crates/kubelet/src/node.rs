@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cri::{ClientConfig, CriClient, EndpointError};
 use kubelet_config::{Config, Flags};
 
-use crate::ports::{Fs, HyperFetch, Jitter, Ports, RealFs, SystemClock, Tasks};
+use crate::ports::{Fs, HyperFetch, Jitter, Ports, RealFs, RealProbeNet, SystemClock, Tasks};
 use crate::server::{self, ListenError};
 use crate::settings::Settings;
 use crate::wiring::Agent;
@@ -83,6 +83,7 @@ impl Node {
             runtime: Arc::new(CriClient::new(self.runtime)?),
             fs: Arc::new(fs),
             http: Arc::new(HyperFetch::default()),
+            probe_net: Arc::new(RealProbeNet::default()),
             clock: Arc::new(SystemClock::new()),
             jitter: Jitter::seeded(random_seed()),
             tasks: tasks.clone(),

@@ -1,11 +1,14 @@
-//! The node around the agent: files, a URL, clocks.
+//! The node around the agent: files, a URL, the endpoints of pods, clocks.
 
 mod clock;
 mod fs;
 mod http;
+mod probe_net;
 
 pub use clock::SimClock;
 pub use fs::SimFs;
 pub(crate) use fs::{FileTree, MANIFESTS};
 pub use http::SimHttp;
 pub(crate) use http::WebPage;
+pub use probe_net::SimProbeNet;
+pub(crate) use probe_net::Endpoints;

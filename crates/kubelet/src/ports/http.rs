@@ -3,7 +3,7 @@
 //! Owns the HTTP and HTTPS clients, built when first needed. Bounded in time,
 //! bytes and redirects. Upstream: net/http as pkg/kubelet/config/http.go uses it.
 
-mod redirect;
+pub(super) mod redirect;
 #[cfg(test)]
 mod tests;
 

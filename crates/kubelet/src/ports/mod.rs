@@ -7,14 +7,18 @@
 mod clock;
 mod fs;
 mod http;
+mod probe;
 mod real_fs;
+mod real_probe;
 mod rng;
 mod tasks;
 
 pub use clock::{Clock, SystemClock};
 pub use fs::{ChangeStream, DirEntry, FileStamp, Fs};
 pub use http::{Fetched, HttpFetch, HttpFetchError, HyperFetch};
+pub use probe::{BODY_MAX, HttpAnswer, HttpRequest, PROBE_USER_AGENT, ProbeNet, Scheme};
 pub use real_fs::RealFs;
+pub use real_probe::RealProbeNet;
 pub use rng::Jitter;
 pub use tasks::{TaskHandle, Tasks};
 
@@ -29,6 +33,8 @@ pub struct Ports {
     pub fs: Arc<dyn Fs>,
     /// Fetches manifests from a URL.
     pub http: Arc<dyn HttpFetch>,
+    /// Reaches the endpoints of pods.
+    pub probe_net: Arc<dyn ProbeNet>,
     /// Wall and monotonic time.
     pub clock: Arc<dyn Clock>,
     /// Randomness for jitter.

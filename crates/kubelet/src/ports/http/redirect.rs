@@ -22,7 +22,7 @@ pub(super) fn parse(url: &str) -> Result<Uri, String> {
 }
 
 /// The URL a `Location` header leads to.
-pub(super) fn resolve(base: &Uri, location: &str) -> Result<Uri, String> {
+pub(in crate::ports) fn resolve(base: &Uri, location: &str) -> Result<Uri, String> {
     let scheme = base.scheme_str().unwrap_or("http");
     let authority = base.authority().map_or("", |authority| authority.as_str());
     let has_scheme = location.split_once(':').is_some_and(|(scheme, _)| {

@@ -1,0 +1,137 @@
+//! What a probe asks, and of whom, read from the manifest. Pure.
+//!
+//! Upstream: pkg/kubelet/prober/prober.go, pkg/probe/util.go.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, EnvVar, HTTPGetAction, Probe};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::ports::{HttpRequest, PROBE_USER_AGENT, Scheme};
+
+/// What to do to find out how a container is. An empty host is the pod's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Question {
+    Exec { command: Vec<String> },
+    Http(HttpRequest),
+    Tcp { host: String, port: u16 },
+    Grpc { port: u16, service: String },
+}
+
+/// Reads a probe. An error is not the container's fault, but every try shows it.
+pub(super) fn question(probe: &Probe, container: &Container, pod: &str) -> Result<Question, String> {
+    if let Some(exec) = &probe.exec {
+        let command = exec.command.iter().flatten();
+        let values = literal_env(container.env.as_deref().unwrap_or_default());
+        return Ok(Question::Exec { command: command.map(|arg| expand(arg, &values)).collect() });
+    }
+    if let Some(get) = &probe.http_get {
+        return http(get, container, timeout(probe)).map(Question::Http);
+    }
+    if let Some(socket) = &probe.tcp_socket {
+        let host = socket.host.clone().unwrap_or_default();
+        return Ok(Question::Tcp { host, port: resolve_port(&socket.port, container)? });
+    }
+    if let Some(grpc) = &probe.grpc {
+        let service = grpc.service.clone().unwrap_or_default();
+        return Ok(Question::Grpc { port: port(grpc.port.into())?, service });
+    }
+    Err(format!("missing probe handler for {pod}:{}", container.name))
+}
+
+/// How long one try may take.
+pub(super) fn timeout(probe: &Probe) -> Duration {
+    seconds(probe.timeout_seconds, 1)
+}
+
+/// How long from one try to the next.
+pub(super) fn period(probe: &Probe) -> Duration {
+    seconds(probe.period_seconds, 10)
+}
+
+fn seconds(given: Option<i32>, default: u64) -> Duration {
+    let given = given.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
+    Duration::from_secs(given.unwrap_or(default))
+}
+
+fn http(
+    get: &HTTPGetAction,
+    container: &Container,
+    timeout: Duration,
+) -> Result<HttpRequest, String> {
+    let scheme = match get.scheme.as_deref().unwrap_or_default().to_lowercase().as_str() {
+        "" | "http" => Scheme::Http,
+        "https" => Scheme::Https,
+        other => return Err(format!("unsupported protocol scheme {other:?}")),
+    };
+    let headers = get.http_headers.iter().flatten();
+    Ok(HttpRequest {
+        scheme,
+        host: get.host.clone().unwrap_or_default(),
+        port: resolve_port(&get.port, container)?,
+        path: get.path.clone().unwrap_or_default(),
+        headers: headers.map(|header| (header.name.clone(), header.value.clone())).collect(),
+        user_agent: PROBE_USER_AGENT.to_owned(),
+        timeout,
+    })
+}
+
+/// A port by its number, by its name in the container, or by a number in quotes.
+fn resolve_port(given: &IntOrString, container: &Container) -> Result<u16, String> {
+    match given {
+        IntOrString::Int(number) => port((*number).into()),
+        IntOrString::String(name) => {
+            let mut named = container.ports.iter().flatten();
+            let named = named.find(|port| port.name.as_ref() == Some(name));
+            match named {
+                Some(found) => port(found.container_port.into()),
+                None => port(name.parse().map_err(|_| format!("port {name} not found"))?),
+            }
+        }
+    }
+}
+
+fn port(number: i64) -> Result<u16, String> {
+    let valid = u16::try_from(number).ok().filter(|port| *port > 0);
+    valid.ok_or_else(|| format!("invalid port number: {number}"))
+}
+
+/// Only what the manifest spells out: a value from elsewhere counts as empty.
+fn literal_env(env: &[EnvVar]) -> BTreeMap<&str, &str> {
+    env.iter().map(|var| (var.name.as_str(), var.value.as_deref().unwrap_or_default())).collect()
+}
+
+/// Replaces `$(NAME)` by its value; `$$` is a literal dollar; an unknown name
+/// or an unfinished reference stays as written.
+fn expand(text: &str, values: &BTreeMap<&str, &str>) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        let after = &rest[at + 1..];
+        let reference = after.strip_prefix('(').and_then(|tail| tail.split_once(')'));
+        rest = match (after.strip_prefix('$'), reference) {
+            (Some(tail), _) => {
+                out.push('$');
+                tail
+            }
+            (None, Some((name, tail))) => {
+                match values.get(name) {
+                    Some(value) => out.push_str(value),
+                    None => out.push_str(&rest[at..rest.len() - tail.len()]),
+                }
+                tail
+            }
+            (None, None) => {
+                out.push('$');
+                after
+            }
+        };
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests;
