@@ -89,6 +89,9 @@ impl Probes {
         sidecar: bool,
     ) {
         let key = Key { container: ContainerName::new(&container.name), kind };
+        if self.0.table().handle(pod.uid(), &key).is_some() {
+            return;
+        }
         let (stop, stopped) = oneshot::channel();
         let trigger = Arc::new(Notify::new());
         let handle = table::Handle::new(stop, Arc::clone(&trigger), sidecar);
