@@ -94,6 +94,10 @@ impl ProgressBoard {
     pub fn update(&self, uid: &PodUid, change: impl FnOnce(&mut Progress)) {
         change(self.lock().entry(uid.clone()).or_default());
     }
+    /// Forgets all pods but these.
+    pub fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
+        self.lock().retain(|uid, _| keep(uid));
+    }
     /// Forgets a pod that is no more.
     pub fn remove(&self, uid: &PodUid) {
         self.lock().remove(uid);

@@ -30,6 +30,8 @@ pub mod labels {
     pub const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
     /// Its ports, as JSON.
     pub const PORTS: &str = "io.kubernetes.container.ports";
+    /// What it should do before it is stopped, as JSON.
+    pub const PRE_STOP_HANDLER: &str = "io.kubernetes.container.preStopHandler";
     /// The pod's grace period.
     pub const POD_TERMINATION_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 }

@@ -12,13 +12,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::lifecycle::{self, Command, WorkerFacts};
-use super::worker::{Intent, Order, Worker};
+use super::worker::{Intent, Order, Report, Worker};
 use super::{Shared, orphan_files};
 use crate::pleg::Existing;
 use crate::pod_plan::Termination;
 use crate::pod_sources::PodSetReader;
+use crate::progress::{Obstacle, WaitingFor};
 
-/// Finished workers that may wait to be noticed.
+/// Reports of workers that may wait to be noticed.
 const REPORTS_MAX: usize = 256;
 /// What a pod gets that only the runtime knows.
 const ORPHAN_GRACE: Grace = Grace::FLOOR;
@@ -33,7 +34,7 @@ pub(super) struct Dispatcher {
     /// What is known of each worker, and how to tell it something.
     workers: BTreeMap<PodUid, WorkerFacts>,
     orders: BTreeMap<PodUid, watch::Sender<Order>>,
-    finished: (mpsc::Sender<PodUid>, mpsc::Receiver<PodUid>),
+    reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
     /// When to clear files that a crash left behind; `None` once that is done.
     sweep_at: Option<Instant>,
     /// What was last said about it.
@@ -47,7 +48,7 @@ impl Dispatcher {
             desired,
             workers: BTreeMap::new(),
             orders: BTreeMap::new(),
-            finished: mpsc::channel(REPORTS_MAX),
+            reports: mpsc::channel(REPORTS_MAX),
             sweep_at: Some(Instant::now()),
             sweep_problem: None,
         }
@@ -60,7 +61,7 @@ impl Dispatcher {
             self.sweep();
             let sweep_at = self.sweep_at.unwrap_or_else(Instant::now);
             tokio::select! { biased;
-                Some(uid) = self.finished.1.recv() => self.note_finished(&uid),
+                Some(report) = self.reports.1.recv() => self.note(&report),
                 () = self.desired.changed() => {}
                 changed = known.changed() => if changed.is_err() { return },
                 () = sleep_until(sweep_at), if self.sweep_at.is_some_and(|at| at > Instant::now()) => {}
@@ -95,9 +96,12 @@ impl Dispatcher {
         };
     }
 
-    fn note_finished(&mut self, uid: &PodUid) {
-        if let Some(worker) = self.workers.get_mut(uid) {
-            worker.finished = true;
+    fn note(&mut self, report: &Report) {
+        let (Report::Ended(uid) | Report::Finished(uid)) = report;
+        let Some(worker) = self.workers.get_mut(uid) else { return };
+        match report {
+            Report::Ended(_) => worker.ended = true,
+            Report::Finished(_) => worker.finished = true,
         }
     }
 
@@ -123,17 +127,23 @@ impl Dispatcher {
     /// Pods that wait for their turn have a status too.
     fn report_queued(&self, desired: &PodSet) {
         let (workers, statuses) = (&self.workers, &self.shared.statuses);
-        statuses.retain(|uid| workers.contains_key(uid) || desired.pods.contains_key(uid));
+        let is_known = |uid: &PodUid| workers.contains_key(uid) || desired.pods.contains_key(uid);
+        statuses.retain(is_known);
+        self.shared.progress.retain(is_known);
         for pod in desired.pods.values() {
             if self.workers.contains_key(pod.uid()) {
                 continue;
             }
             let mut others = self.workers.iter().filter(|(_, w)| w.full_name == *pod.full_name());
-            let message = match others.next() {
-                Some((uid, _)) => {
-                    format!("waiting until the pod of the same name with uid {uid} is gone")
-                }
-                None => "waiting for the first complete listing of the runtime".to_owned(),
+            let (obstacle, message) = match others.next() {
+                Some((uid, _)) => (
+                    Obstacle::NameTaken,
+                    format!("waiting until the pod of the same name with uid {uid} has ended"),
+                ),
+                None => (
+                    Obstacle::Observation,
+                    "waiting for the first complete listing of the runtime".to_owned(),
+                ),
             };
             let status = PodStatus {
                 phase: Some("Pending".to_owned()),
@@ -141,6 +151,12 @@ impl Dispatcher {
                 ..PodStatus::default()
             };
             self.shared.statuses.set(pod, status);
+            let queue = WaitingFor { what: obstacle, since: self.shared.ports.clock.mono() };
+            self.shared.progress.update(pod.uid(), |progress| {
+                if progress.waiting.as_ref().is_none_or(|old| old.what != queue.what) {
+                    progress.waiting = Some(queue);
+                }
+            });
         }
     }
 
@@ -171,6 +187,7 @@ impl Dispatcher {
                 self.workers.remove(&uid);
                 self.orders.remove(&uid);
                 self.shared.statuses.remove(&uid);
+                self.shared.progress.remove(&uid);
             }
         }
     }
@@ -200,11 +217,11 @@ impl Dispatcher {
         let ending = matches!(intent, Intent::End(_));
         let (orders, receiver) = watch::channel(Order { pod: pod.clone(), intent });
         let name = full_name.clone();
-        let facts = WorkerFacts { full_name, pod, ending, finished: false };
+        let facts = WorkerFacts { full_name, pod, ending, ended: false, finished: false };
         self.workers.insert(uid.clone(), facts);
         self.orders.insert(uid.clone(), orders);
-        let (shared, finished) = (self.shared.clone(), self.finished.0.clone());
-        self.shared.ports.tasks.spawn(supervise(shared, (uid, name), receiver, finished));
+        let (shared, reports) = (self.shared.clone(), self.reports.0.clone());
+        self.shared.ports.tasks.spawn(supervise(shared, (uid, name), receiver, reports));
     }
 }
 
@@ -213,11 +230,12 @@ async fn supervise(
     shared: Shared,
     (uid, full_name): (PodUid, FullName),
     orders: watch::Receiver<Order>,
-    finished: mpsc::Sender<PodUid>,
+    reports: mpsc::Sender<Report>,
 ) {
     let metrics = Arc::clone(&shared.metrics);
     loop {
-        let worker = Worker::new(shared.clone(), uid.clone(), full_name.clone(), orders.clone());
+        let (orders, reports) = (orders.clone(), reports.clone());
+        let worker = Worker::new(shared.clone(), uid.clone(), full_name.clone(), orders, reports);
         match AssertUnwindSafe(worker.run()).catch_unwind().await {
             Ok(()) => break,
             Err(_) => {
@@ -228,5 +246,5 @@ async fn supervise(
         }
     }
     // A closed channel means the agent is shutting down.
-    let _ = finished.send(uid).await;
+    let _ = reports.send(Report::Finished(uid)).await;
 }

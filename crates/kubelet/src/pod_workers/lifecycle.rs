@@ -20,6 +20,8 @@ pub(super) struct WorkerFacts {
     pub pod: Option<DesiredPod>,
     /// It was told to end the pod.
     pub ending: bool,
+    /// The pod ended by itself and nothing of it runs: its name is free.
+    pub ended: bool,
     /// Nothing of the pod is left.
     pub finished: bool,
 }
@@ -83,7 +85,8 @@ fn plan_starts(
 ) {
     let running: BTreeMap<&PodUid, &FullName> =
         existing.iter().filter(|pod| pod.may_run).map(|pod| (&pod.uid, &pod.full_name)).collect();
-    let mut taken: BTreeSet<&FullName> = workers.values().map(|w| &w.full_name).collect();
+    let holders = workers.values().filter(|w| w.ending || !w.ended);
+    let mut taken: BTreeSet<&FullName> = holders.map(|w| &w.full_name).collect();
     let mut candidates: Vec<&DesiredPod> =
         desired.pods.values().filter(|pod| !workers.contains_key(pod.uid())).collect();
     candidates.sort_by_key(|pod| (!running.contains_key(pod.uid()), pod.source(), pod.uid()));

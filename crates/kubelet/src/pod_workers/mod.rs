@@ -7,10 +7,12 @@
 //! HandlePodCleanups in kubelet_pods.go.
 
 mod dispatcher;
+mod events;
 mod lane;
 mod lifecycle;
 mod orphan_files;
 mod perform;
+mod telling;
 #[cfg(test)]
 mod tests;
 mod worker;

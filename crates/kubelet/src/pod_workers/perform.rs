@@ -8,6 +8,7 @@ use tokio::time::sleep;
 use super::lane::Lane;
 use super::worker::{Intent, Order, Worker};
 use crate::pod_plan::RETRY_AFTER_ERROR;
+use crate::progress::Obstacle;
 use crate::runtime_manager::{ActionError, Executor, PodIdentity};
 
 impl Worker {
@@ -38,6 +39,7 @@ impl Worker {
     /// Performs the steps until one fails or a more urgent order comes.
     pub(super) async fn act(&mut self, order: &Order, seen: &ObservedPod, steps: Steps) {
         let hold = self.seen.hold();
+        self.tell_of_plan(order, &steps);
         let identity = match &order.pod {
             Some(pod) => PodIdentity::of(pod),
             None => self.identity_from_runtime(),
@@ -60,6 +62,7 @@ impl Worker {
         let mut left = steps.len();
         for step in steps {
             if lane.is_free() && step.iter().any(keeps_runtime_busy) {
+                self.show_waiting(Obstacle::Turn, None);
                 tokio::select! { biased;
                     () = more_urgent(&mut orders, order.intent) => break,
                     () = lane.take(&self.shared.lanes) => {}
@@ -70,6 +73,7 @@ impl Worker {
                     self.memory.note_start(seen, name, self.backoff(), self.now());
                 }
             }
+            self.show_doing(&step);
             let failures = tokio::select! { biased;
                 () = more_urgent(&mut orders, order.intent) => break,
                 failures = lane.during(perform_step(&mut executor, &step)) => failures,
@@ -118,6 +122,7 @@ impl Worker {
                 }
             }
             self.memory.note_step_done();
+            self.show_done(step);
             for action in step {
                 self.told.remove(&kind_of(action));
             }
@@ -126,6 +131,8 @@ impl Worker {
         let mut go_on = true;
         for failure in failures {
             self.tell(order, step, &failure);
+            self.show_error(step, &failure);
+            self.tell_of_failure(order, step, &failure);
             let jitter = &self.shared.ports.jitter;
             match failure {
                 ActionError::NotStarted { name, waiting } => {
@@ -205,7 +212,7 @@ async fn more_urgent(orders: &mut tokio::sync::watch::Receiver<Order>, now: Inte
 }
 
 /// What an action does and to which container of the spec, whatever its instance.
-fn kind_of(action: &Action) -> String {
+pub(super) fn kind_of(action: &Action) -> String {
     match action {
         Action::CreateSandbox { .. } => "create sandbox".to_owned(),
         Action::StartContainer { name, .. } => format!("start {name}"),

@@ -55,6 +55,7 @@ fn world(text: &str) -> World {
                     full_name: FullName::of(name, "ns"),
                     pod: (!flags.contains("orphan")).then_some(known),
                     ending: flags.contains("ending"),
+                    ended: flags.contains("ended"),
                     finished: flags.contains("finished"),
                 };
                 world.workers.insert(PodUid::new(uid), facts);
@@ -83,6 +84,7 @@ impl World {
                     full_name: pod.full_name().clone(),
                     pod: Some(pod),
                     ending: false,
+                    ended: false,
                     finished: false,
                 };
                 assert!(self.workers.insert(uid.clone(), facts).is_none(), "{uid} has a worker");
@@ -98,7 +100,13 @@ impl World {
                 let mut all = self.existing.iter();
                 let orphan = all.find(|pod| &pod.uid == uid).expect("an orphan exists");
                 let full_name = orphan.full_name.clone();
-                let facts = WorkerFacts { full_name, pod: None, ending: true, finished: false };
+                let facts = WorkerFacts {
+                    full_name,
+                    pod: None,
+                    ending: true,
+                    ended: false,
+                    finished: false,
+                };
                 assert!(self.workers.insert(uid.clone(), facts).is_none(), "{uid} has a worker");
             }
             Command::Forget(uid) => {
@@ -165,6 +173,15 @@ fn one_pod_of_a_full_name_at_a_time() {
     check("want b:web; worker a:web", expect!["end a"]);
     check("want b:web; worker a:web ending", expect!["nothing"]);
     check("want b:web; worker a:web ending finished", expect!["forget a"]);
+}
+
+/// As upstream: what has ended by itself no longer holds its name.
+#[test]
+fn a_pod_that_ended_by_itself_frees_its_name() {
+    check("want a:web; want b:web; worker a:web ended", expect!["start b"]);
+    check("want a:web; want b:web; worker a:web ended; worker b:web", expect!["nothing"]);
+    check("want b:web; worker a:web ended", expect!["end a, start b"]);
+    check("want b:web; worker a:web ended ending", expect!["nothing"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! One pod's worker: look, plan, report, act, look again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
@@ -8,11 +8,12 @@ use kubelet_model::{
     Action, BackoffPolicy, ContainerName, DesiredPod, FullName, Grace, Mono, ObservedPod, PodUid,
     Steps, Waiting,
 };
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::Shared;
 use crate::pleg::{PodWatch, RuntimeState};
 use crate::pod_plan::{self, Memory, PlanContext, Termination};
+use crate::progress::Obstacle;
 use crate::status_manager::{Facts, Stage, generate, is_terminal};
 
 /// What a worker is told.
@@ -22,6 +23,15 @@ pub(super) struct Order {
     pub pod: Option<DesiredPod>,
     /// What to do with it.
     pub intent: Intent,
+}
+
+/// What a worker tells the dispatcher.
+#[derive(Debug)]
+pub(super) enum Report {
+    /// The pod ended by itself and nothing of it runs any more.
+    Ended(PodUid),
+    /// Nothing of the pod is left, and nobody wants it.
+    Finished(PodUid),
 }
 
 /// What to do with a pod. Only ever moves from running to ending.
@@ -37,28 +47,33 @@ pub(super) struct Worker {
     pub(super) shared: Shared,
     pub(super) uid: PodUid,
     pub(super) orders: watch::Receiver<Order>,
+    reports: mpsc::Sender<Report>,
     pub(super) seen: PodWatch,
     pub(super) memory: Memory,
     /// Observations that began before this say nothing about what was done since.
     pub(super) fence: Mono,
     /// The fence for which a fresh look was asked for.
     pub(super) requested: Option<Mono>,
-    runtime: RuntimeState,
+    pub(super) runtime: RuntimeState,
     pub(super) files_removed: bool,
     /// The name under which the pod was first known.
     pub(super) full_name: FullName,
     /// The pod ended by itself then; whatever is left of it is stopped.
     ended_itself: Option<Termination>,
+    /// The dispatcher knows that the pod ended by itself.
+    end_told: bool,
     recoveries: u64,
     was_ending: bool,
+    /// Containers known to rest after a crash, so that each rest is told once.
+    pub(super) resting: BTreeSet<ContainerName>,
     /// The last failure logged per kind of action, so that each is said once.
     pub(super) told: BTreeMap<String, String>,
 }
 
 /// What one look at the facts leads to.
-struct Decision {
-    steps: Steps,
-    waiting: BTreeMap<ContainerName, Waiting>,
+pub(super) struct Decision {
+    pub(super) steps: Steps,
+    pub(super) waiting: BTreeMap<ContainerName, Waiting>,
     wake_at: Option<Mono>,
     stage: Stage,
     finished: bool,
@@ -70,6 +85,7 @@ impl Worker {
         uid: PodUid,
         full_name: FullName,
         orders: watch::Receiver<Order>,
+        reports: mpsc::Sender<Report>,
     ) -> Self {
         let seen = shared.observations.follow(&uid);
         let runtime = shared.runtime.current_and_update();
@@ -78,6 +94,7 @@ impl Worker {
             shared,
             uid,
             orders,
+            reports,
             seen,
             memory: Memory::default(),
             fence: Mono::default(),
@@ -86,8 +103,10 @@ impl Worker {
             files_removed: false,
             full_name,
             ended_itself: None,
+            end_told: false,
             recoveries,
             was_ending: false,
+            resting: BTreeSet::new(),
             told: BTreeMap::new(),
         }
     }
@@ -99,6 +118,7 @@ impl Worker {
             let seen = self.seen.current();
             if self.seen.began().is_none_or(|began| began < self.fence) {
                 self.report_blindness(&order, &seen);
+                self.show_waiting(Obstacle::Observation, None);
                 self.await_observation().await;
                 continue;
             }
@@ -107,12 +127,21 @@ impl Worker {
             self.memory.note_observation(&seen, self.now());
             let decision = self.decide(&order, &seen);
             self.report(&order, &seen, &decision);
+            self.tell_of_back_off(&order, &decision);
             if decision.finished {
+                self.shared.progress.remove(&self.uid);
                 return;
             }
-            match self.blocked_until(&order, &decision) {
-                Some(wake_at) => self.idle(wake_at).await,
-                None if decision.steps.is_empty() => self.idle(decision.wake_at).await,
+            let rest = match self.blocked_until(&order, &decision) {
+                None if decision.steps.is_empty() => Some(decision.wake_at),
+                blocked => blocked,
+            };
+            match rest {
+                Some(wake_at) => {
+                    self.tell_of_wait(&order, &decision);
+                    self.show_idle(&order, &decision, wake_at);
+                    self.idle(wake_at).await;
+                }
                 None => self.act(&order, &seen, decision.steps).await,
             }
         }
@@ -174,6 +203,10 @@ impl Worker {
             if !is_terminal(&self.status(pod, seen, &live)) {
                 return live;
             }
+        }
+        if !seen.may_run() && !self.end_told {
+            // Should the dispatcher be behind, it is told at the next look.
+            self.end_told = self.reports.try_send(Report::Ended(self.uid.clone())).is_ok();
         }
         let termination = *self.ended_itself.get_or_insert(Termination { since: now, grace });
         Decision {

@@ -10,6 +10,7 @@ use kubelet_model::{
 };
 
 use super::log_paths;
+use super::stop::Ended;
 use crate::events::Recorder;
 use crate::ports::{DirEntry, Ports};
 use crate::settings::Settings;
@@ -79,6 +80,7 @@ pub struct Executor {
     pub(super) identity: PodIdentity,
     pub(super) pod: Option<DesiredPod>,
     pub(super) sandbox: Option<(SandboxId, u32)>,
+    pub(super) ended: Ended,
 }
 
 impl Executor {
@@ -92,7 +94,7 @@ impl Executor {
         seen: &ObservedPod,
     ) -> Self {
         let sandbox = seen.sandboxes.first().map(|s| (s.id.clone(), s.attempt));
-        Self { ports, settings, recorder, identity, pod, sandbox }
+        Self { ports, settings, recorder, identity, pod, sandbox, ended: Ended::default() }
     }
 
     /// Performs one action.
@@ -103,13 +105,8 @@ impl Executor {
             Action::StartContainer { name, restart_count } => {
                 return self.start_container(name, *restart_count).await;
             }
-            Action::StopContainer { id, name, grace, why, .. } => {
-                let grace_s = grace.duration().as_secs();
-                tracing::info!(
-                    pod = %self.identity.uid, container = %name, ?why, grace_s, "stopping container"
-                );
-                let stopped = runtime.stop_container(id.as_str(), grace.duration()).await;
-                unless_gone(stopped)?;
+            Action::StopContainer { id, name, grace, why, after } => {
+                return self.stop_container(id, name, *grace, *why, after).await;
             }
             Action::StopSandbox { id } => unless_gone(runtime.stop_pod_sandbox(id.as_str()).await)?,
             Action::RemoveContainer { id, name, restart_count, keep_log } => {
@@ -132,6 +129,19 @@ impl Executor {
             Action::RemovePodFiles => self.remove_files()?,
         }
         Ok(())
+    }
+
+    /// The pod's addresses, primary first; the node's where it shares its network.
+    pub(super) async fn pod_ips(&self) -> Result<Vec<String>, CallError> {
+        let spec = self.pod.as_ref().map(DesiredPod::spec);
+        if spec.is_some_and(|spec| spec.host_network == Some(true)) {
+            return Ok(self.settings.node_ips.clone());
+        }
+        let Some((sandbox, _)) = &self.sandbox else { return Ok(Vec::new()) };
+        let status = self.ports.runtime.pod_sandbox_status(sandbox.as_str()).await?;
+        let network = status.network.unwrap_or_default();
+        let more = network.additional_ips.into_iter().map(|ip| ip.ip);
+        Ok(std::iter::once(network.ip).filter(|ip| !ip.is_empty()).chain(more).collect())
     }
 
     fn make_link(
@@ -199,7 +209,7 @@ pub(super) fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Err
 }
 
 /// What is gone needs no stopping or removing.
-fn unless_gone(answer: Result<(), CallError>) -> Result<(), CallError> {
+pub(super) fn unless_gone(answer: Result<(), CallError>) -> Result<(), CallError> {
     match answer {
         Err(error) if error.is_not_found() => Ok(()),
         other => other,

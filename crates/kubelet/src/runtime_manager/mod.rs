@@ -12,6 +12,8 @@ mod log_paths;
 mod resources;
 mod sandbox_spec;
 mod start;
+mod stop;
+mod hooks;
 
 pub use executor::{ActionError, Executor, PodIdentity};
 pub use resources::qos_class;

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use cri::CallError;
-use kubelet_model::{ContainerName, SandboxId, WaitReason, Waiting};
+use kubelet_model::{ContainerId, ContainerName, SandboxId, WaitReason, Waiting};
 
 use super::executor::{ActionError, Executor};
 use super::{container_spec, image, log_paths, sandbox_spec};
@@ -68,7 +68,7 @@ impl Executor {
             .await
             .map_err(not_started(WaitReason::CreateContainerError))?;
         runtime.start_container(&id).await.map_err(not_started(WaitReason::RunContainerError))?;
-        Ok(())
+        self.run_post_start(&ContainerId::new(id), container).await
     }
 
     /// The count after the highest that left a log: an instance the runtime has forgotten.

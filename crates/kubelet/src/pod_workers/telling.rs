@@ -1,0 +1,86 @@
+//! What a worker lets others know of its progress, for `klet why`.
+
+use kubelet_model::{Action, Mono};
+
+use super::perform::kind_of;
+use super::worker::{Decision, Order, Worker};
+use crate::progress::{Doing, NextTry, Obstacle, StepError, WaitingFor};
+use crate::runtime_manager::ActionError;
+
+impl Worker {
+    /// Nothing is under way, because of this.
+    pub(super) fn show_waiting(&self, what: Obstacle, next: Option<NextTry>) {
+        let now = self.now();
+        self.shared.progress.update(&self.uid, |progress| {
+            progress.doing.clear();
+            let since = progress.waiting.as_ref().filter(|old| old.what == what);
+            let since = since.map_or(now, |old| old.since);
+            progress.waiting = Some(WaitingFor { what, since });
+            progress.next = next;
+        });
+    }
+
+    /// The worker rests: held back by the runtime, by a failure, or by nothing.
+    pub(super) fn show_idle(&self, order: &Order, decision: &Decision, wake_at: Option<Mono>) {
+        let next = |at: Mono| {
+            let mut due = decision.steps.iter().flatten();
+            let what = due.next().map(kind_of).or_else(|| {
+                let held = decision.waiting.keys().next()?;
+                Some(format!("start {held}"))
+            });
+            NextTry { what: what.unwrap_or_else(|| "look again".to_owned()), at }
+        };
+        let obstacle = if decision.steps.is_empty() {
+            if decision.waiting.is_empty() { Obstacle::Nothing } else { Obstacle::Retry }
+        } else {
+            self.obstacle(order)
+        };
+        self.show_waiting(obstacle, wake_at.map(next));
+    }
+
+    fn obstacle(&self, order: &Order) -> Obstacle {
+        let host_network =
+            order.pod.as_ref().is_some_and(|pod| pod.spec().host_network == Some(true));
+        match (&self.runtime.problem, &self.runtime.network_problem) {
+            (Some(problem), _) => Obstacle::Runtime(problem.clone()),
+            (None, Some(problem)) if !host_network => Obstacle::Network(problem.clone()),
+            _ => Obstacle::Retry,
+        }
+    }
+
+    /// A step is under way.
+    pub(super) fn show_doing(&self, step: &[Action]) {
+        let since = self.now();
+        self.shared.progress.update(&self.uid, |progress| {
+            let doing = |action| Doing { what: kind_of(action), since };
+            progress.doing = step.iter().map(doing).collect();
+            (progress.waiting, progress.next) = (None, None);
+        });
+    }
+
+    /// A step succeeded: an error of its like is history.
+    pub(super) fn show_done(&self, step: &[Action]) {
+        self.shared.progress.update(&self.uid, |progress| {
+            progress.doing.clear();
+            let stale = |error: &StepError| step.iter().any(|a| kind_of(a) == error.step);
+            if progress.last_error.as_ref().is_some_and(stale) {
+                progress.last_error = None;
+            }
+        });
+    }
+
+    /// A step failed.
+    pub(super) fn show_error(&self, step: &[Action], failure: &ActionError) {
+        let at = self.shared.ports.clock.wall();
+        let step = match failure {
+            ActionError::NotStarted { name, .. } => format!("start {name}"),
+            _ => step.first().map(kind_of).unwrap_or_default(),
+        };
+        self.shared.progress.update(&self.uid, |progress| {
+            progress.doing.clear();
+            let before = progress.last_error.as_ref().filter(|error| error.step == step);
+            let count = before.map_or(0, |error| error.count).saturating_add(1);
+            progress.last_error = Some(StepError { step, message: failure.to_string(), at, count });
+        });
+    }
+}

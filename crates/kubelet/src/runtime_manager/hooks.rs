@@ -1,0 +1,166 @@
+//! Lifecycle hooks: what a container does after its start and before its stop.
+//!
+//! A hook is a command in the container, a request to it, or a pause. Upstream:
+//! pkg/kubelet/lifecycle/handlers.go.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kubelet_model::{
+    ContainerId, ContainerName, EventObject, EventType, Grace, WaitReason, Waiting,
+};
+use tokio::time::sleep;
+
+use super::executor::{ActionError, Executor};
+use crate::ports::{HttpRequest, Scheme};
+
+/// Longest output of a hook that is told.
+const OUTPUT_BYTES_MAX: usize = 1024;
+
+/// Longest a request may take; upstream's client has no limit of its own, but
+/// a hook that waits for ever would hold its container for ever.
+const REQUEST_LIMIT: Duration = Duration::from_secs(600);
+
+/// Who asks.
+const HOOK_USER_AGENT: &str = "kube-lifecycle/1.36";
+
+/// What a TLS client says of a server that speaks plain HTTP.
+const PLAIN_ANSWER: &str = "server gave HTTP response to HTTPS client";
+
+impl Executor {
+    /// Runs the postStart hook of a container that has just started. A container
+    /// whose hook fails is stopped.
+    pub(super) async fn run_post_start(
+        &self,
+        id: &ContainerId,
+        container: &Container,
+    ) -> Result<(), ActionError> {
+        let hook = container.lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
+        let Some(hook) = hook else { return Ok(()) };
+        let name = ContainerName::new(&container.name);
+        let Err(message) = self.run_hook(id, &name, hook).await else { return Ok(()) };
+        tracing::warn!(
+            pod = %self.identity.uid, container = %name, error = message, "postStart hook failed"
+        );
+        self.tell(&name, EventType::Warning, "FailedPostStartHook", "PostStartHook failed");
+        self.tell(&name, EventType::Normal, "Killing", "FailedPostStartHook");
+        let spec = self.spec("StartContainer")?.spec();
+        let grace = Grace::from_secs(spec.termination_grace_period_seconds.unwrap_or(30));
+        let runtime = &self.ports.runtime;
+        if let Err(error) = runtime.stop_container(id.as_str(), grace.duration()).await {
+            tracing::warn!(
+                pod = %self.identity.uid, container = %name, %error,
+                "container not stopped after its failed hook"
+            );
+        }
+        let waiting = Waiting { reason: WaitReason::PostStartHookError, message };
+        Err(ActionError::NotStarted { name, waiting })
+    }
+
+    /// Runs a hook to its end.
+    pub(super) async fn run_hook(
+        &self,
+        id: &ContainerId,
+        name: &ContainerName,
+        hook: &LifecycleHandler,
+    ) -> Result<(), String> {
+        if let Some(exec) = &hook.exec {
+            let command = exec.command.clone().unwrap_or_default();
+            return self.run_command(id, command).await;
+        }
+        if let Some(get) = &hook.http_get {
+            return self.send_request(name, get).await;
+        }
+        if let Some(pause) = &hook.sleep {
+            sleep(Duration::from_secs(u64::try_from(pause.seconds).unwrap_or(0))).await;
+            return Ok(());
+        }
+        Err(format!("the hook of container {name} has no handler that can be run"))
+    }
+
+    async fn run_command(&self, id: &ContainerId, command: Vec<String>) -> Result<(), String> {
+        let shown = command.join(" ");
+        let answer = self.ports.runtime.exec_sync(id.as_str(), command, None).await;
+        let answer = answer.map_err(|error| error.reason_text())?;
+        if answer.exit_code == 0 {
+            return Ok(());
+        }
+        let output = [answer.stdout, answer.stderr].concat();
+        let output = &output[..output.len().min(OUTPUT_BYTES_MAX)];
+        Err(format!(
+            "command '{shown}' exited with {}: {}",
+            answer.exit_code,
+            String::from_utf8_lossy(output).trim_end()
+        ))
+    }
+
+    /// Whatever the status of the answer: that there is one is enough.
+    async fn send_request(&self, name: &ContainerName, get: &HTTPGetAction) -> Result<(), String> {
+        let mut request = self.request(name, get).await?;
+        match self.ports.probe_net.http(&request).await {
+            Ok(_) => return Ok(()),
+            Err(error) if request.scheme == Scheme::Https && error.contains(PLAIN_ANSWER) => {}
+            Err(error) => return Err(error),
+        }
+        // Never a secret in the clear.
+        request.headers.retain(|(key, _)| !key.eq_ignore_ascii_case("authorization"));
+        request.scheme = Scheme::Http;
+        self.ports.probe_net.http(&request).await?;
+        if let Some(pod) = &self.pod {
+            let text = format!(
+                "request to HTTPS lifecycle hook {} got HTTP response, retry with HTTP succeeded",
+                request.host
+            );
+            let object = EventObject::pod(pod);
+            self.recorder.record(&object, EventType::Warning, "LifecycleHTTPFallback", text);
+        }
+        Ok(())
+    }
+
+    async fn request(
+        &self,
+        name: &ContainerName,
+        get: &HTTPGetAction,
+    ) -> Result<HttpRequest, String> {
+        let host = match get.host.as_ref().filter(|host| !host.is_empty()) {
+            Some(host) => host.clone(),
+            None => {
+                let ips = self.pod_ips().await.map_err(|error| error.to_string())?;
+                let first = ips.into_iter().next();
+                first.ok_or_else(|| format!("the pod of container {name} has no address yet"))?
+            }
+        };
+        let headers = get.http_headers.iter().flatten();
+        Ok(HttpRequest {
+            scheme: match get.scheme.as_deref() {
+                Some("HTTPS") => Scheme::Https,
+                _ => Scheme::Http,
+            },
+            host,
+            port: self.port(name, &get.port)?,
+            path: get.path.clone().unwrap_or_default(),
+            headers: headers.map(|h| (h.name.clone(), h.value.clone())).collect(),
+            user_agent: HOOK_USER_AGENT.to_owned(),
+            timeout: REQUEST_LIMIT,
+        })
+    }
+
+    /// A port by number, by the container's name for it, or as digits.
+    fn port(&self, name: &ContainerName, port: &IntOrString) -> Result<u16, String> {
+        let number = match port {
+            IntOrString::Int(number) => u16::try_from(*number).ok(),
+            IntOrString::String(text) => {
+                let container = self.pod.as_ref().and_then(|pod| pod.container(name.as_str()));
+                let ports = container.and_then(|(_, container)| container.ports.clone());
+                let mut ports = ports.into_iter().flatten();
+                let named = ports.find(|p| p.name.as_ref() == Some(text));
+                match named {
+                    Some(found) => u16::try_from(found.container_port).ok(),
+                    None => text.parse().ok(),
+                }
+            }
+        };
+        number.ok_or_else(|| format!("container {name} has no port {port:?}"))
+    }
+}
