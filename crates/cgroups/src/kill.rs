@@ -32,12 +32,16 @@ impl Tree {
     /// fine. Blocks for some milliseconds if processes have to go first. An error
     /// may come from processes that take longer: try again later.
     pub fn remove(&self, name: &CgroupName) -> Result<(), CgroupError> {
-        self.owns(name)?;
         if name.is_root() {
             let path = PathBuf::from("/");
             return Err(CgroupError::remove(&path, std::io::ErrorKind::InvalidInput.into()));
         }
-        let dirs = self.dirs(name);
+        let mut dirs = self.dirs(name);
+        dirs.retain(|dir| dir.is_dir());
+        if dirs.is_empty() {
+            return Ok(());
+        }
+        self.owns(name)?;
         self.kill(&dirs)?;
         let mut waits = WAITS.into_iter();
         loop {
