@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::faults::Faults;
 use crate::invariants::History;
 use crate::manifest::PodTemplate;
-use crate::node::{Endpoints, FileTree, WebPage};
+use crate::node::{Endpoints, FileTree, PodGroups, WebPage};
 use crate::oracle::{Oracle, Place};
 use crate::runtime::{Objects, Twist};
 use crate::trace::Trace;
@@ -41,6 +41,7 @@ pub(crate) struct State {
     pub(crate) trace: Trace,
     pub(crate) objects: Objects,
     pub(crate) files: FileTree,
+    pub(crate) groups: PodGroups,
     pub(crate) page: WebPage,
     pub(crate) endpoints: Endpoints,
     pub(crate) oracle: Oracle,
@@ -99,6 +100,7 @@ impl World {
                 trace: Trace::new(echo),
                 objects: Objects::default(),
                 files: FileTree::default(),
+                groups: PodGroups::default(),
                 page: WebPage::default(),
                 endpoints: Endpoints::default(),
                 oracle: Oracle::default(),

@@ -8,9 +8,12 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cri::{ClientConfig, CriClient, EndpointError};
+use cgroups::Driver;
+use cri::{ClientConfig, CriClient, EndpointError, Runtime};
 use kubelet_config::{Config, Flags};
 
+use crate::container_manager::allocatable::OverReserved;
+use crate::container_manager::{self, NodeCgroups, NodeGroups, worker};
 use crate::ports::{Fs, HyperFetch, Jitter, Ports, RealFs, RealProbeNet, SystemClock, Tasks};
 use crate::server::{self, ListenError};
 use crate::settings::Settings;
@@ -39,6 +42,9 @@ pub enum NodeError {
     /// A port cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// More is reserved than there is.
+    #[error("invalid node allocatable configuration: {0}")]
+    OverReserved(#[from] OverReserved),
     /// A part that nothing works without has panicked.
     #[error("the {0} panicked, see the log; pods keep running, start the agent again")]
     Panicked(&'static str),
@@ -49,6 +55,8 @@ pub enum NodeError {
 pub struct Node {
     settings: Settings,
     runtime: ClientConfig,
+    groups: NodeGroups,
+    cgroup_driver: Driver,
     healthz: Option<SocketAddr>,
     read_only: Option<SocketAddr>,
 }
@@ -66,6 +74,8 @@ impl Node {
                 image_endpoint,
                 request_timeout: runtime.request_timeout,
             },
+            groups: container_manager::config::node_groups(config),
+            cgroup_driver: container_manager::config::driver(config),
             healthz: config.server.healthz,
             read_only: config.server.read_only,
         })
@@ -79,8 +89,23 @@ impl Node {
         make_dir(&fs, &settings.pod_logs_dir, 0o750)?;
         make_dir(&fs, &settings.container_log_links_dir, 0o755)?;
         let tasks = Tasks::default();
+        if let Some(address) = self.healthz {
+            server::serve(&tasks, "health", address, server::health_router()).await?;
+        }
+        let runtime: Arc<dyn Runtime> = Arc::new(CriClient::new(self.runtime)?);
+        let cgroups = Arc::new(NodeCgroups::new(self.groups));
+        if settings.resources.pod_groups {
+            cgroups.check_reservations()?;
+            worker::ask_first(&cgroups, &*runtime, self.cgroup_driver).await;
+            tasks.spawn(worker::run(
+                Arc::clone(&cgroups),
+                Arc::clone(&runtime),
+                self.cgroup_driver,
+            ));
+        }
         let ports = Ports {
-            runtime: Arc::new(CriClient::new(self.runtime)?),
+            runtime,
+            cgroups,
             fs: Arc::new(fs),
             http: Arc::new(HyperFetch::default()),
             probe_net: Arc::new(RealProbeNet::default()),
@@ -90,9 +115,6 @@ impl Node {
         };
         tracing::info!(node = settings.node_name, "starting");
         let agent = Agent::start(self.settings, ports);
-        if let Some(address) = self.healthz {
-            server::serve(&tasks, "health", address, server::health_router()).await?;
-        }
         if let Some(address) = self.read_only {
             let router = server::read_only_router(agent.view());
             server::serve(&tasks, "read-only API", address, router).await?;
@@ -127,6 +149,7 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         lanes: lanes(),
         follow_events: follow_events(config),
         memory_bytes: memory_bytes(),
+        resources: container_manager::config::rules(config),
         node_ips: node_ips(flags.node_ip.as_deref()),
         max_dead_per_container: u32::try_from(flags.maximum_dead_containers_per_container)
             .unwrap_or(0),

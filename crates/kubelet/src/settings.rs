@@ -6,6 +6,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::container_manager::Rules;
+
 /// Settings of one agent.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -37,6 +39,8 @@ pub struct Settings {
     pub follow_events: bool,
     /// Memory of the machine in bytes: scales the out-of-memory scores.
     pub memory_bytes: u64,
+    /// How requests and limits reach the kernel.
+    pub resources: Rules,
     /// Addresses of the node, primary first.
     pub node_ips: Vec<String>,
     /// Dead instances kept per container name.
@@ -61,6 +65,7 @@ impl Settings {
             lanes: 16,
             follow_events: true,
             memory_bytes: 0,
+            resources: Rules::default(),
             node_ips: Vec::new(),
             max_dead_per_container: 1,
         }

@@ -1,10 +1,13 @@
-//! The node around the agent: files, a URL, the endpoints of pods, clocks.
+//! The node around the agent: files, control groups, a URL, the endpoints of pods, clocks.
 
+mod cgroups;
 mod clock;
 mod fs;
 mod http;
 mod probe_net;
 
+pub(crate) use cgroups::PodGroups;
+pub use cgroups::SimCgroups;
 pub use clock::SimClock;
 pub use fs::SimFs;
 pub(crate) use fs::{FileTree, MANIFESTS};

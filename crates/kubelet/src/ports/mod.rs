@@ -4,6 +4,7 @@
 //! model of them. Nothing else in this crate may touch a clock, a file, a
 //! socket, randomness or `tokio::spawn`.
 
+mod cgroups;
 mod clock;
 mod fs;
 mod http;
@@ -13,6 +14,7 @@ mod real_probe;
 mod rng;
 mod tasks;
 
+pub use self::cgroups::{PodCgroupSpec, PodCgroups};
 pub use clock::{Clock, SystemClock};
 pub use fs::{ChangeStream, DirEntry, FileStamp, Fs};
 pub use http::{Fetched, HttpFetch, HttpFetchError, HyperFetch};
@@ -31,6 +33,8 @@ pub struct Ports {
     pub runtime: Arc<dyn cri::Runtime>,
     /// The file system.
     pub fs: Arc<dyn Fs>,
+    /// The pods' control groups.
+    pub cgroups: Arc<dyn PodCgroups>,
     /// Fetches manifests from a URL.
     pub http: Arc<dyn HttpFetch>,
     /// Reaches the endpoints of pods.

@@ -10,6 +10,7 @@ use kubelet_model::{ContainerName, DesiredPod};
 use super::executor::PodIdentity;
 use super::{env, log_paths, resources, sandbox_spec};
 use crate::pleg::labels;
+use crate::settings::Settings;
 
 /// What the runtime needs to make a container.
 pub(super) fn container_config(
@@ -17,9 +18,8 @@ pub(super) fn container_config(
     container: &Container,
     restart_count: u32,
     image_ref: &str,
-    memory_bytes: u64,
+    settings: &Settings,
 ) -> v1::ContainerConfig {
-    let spec = pod.spec();
     let name = ContainerName::new(&container.name);
     let environment = env::environment(container);
     let mut labels: BTreeMap<String, String> = PodIdentity::of(pod).labels().into();
@@ -48,7 +48,12 @@ pub(super) fn container_config(
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
         linux: Some(v1::LinuxContainerConfig {
-            resources: Some(resources::linux_resources(spec, container, memory_bytes)),
+            resources: Some(resources::linux_resources(
+                pod,
+                container,
+                &settings.resources,
+                settings.memory_bytes,
+            )),
             security_context: Some(security_context(pod)),
         }),
         ..Default::default()
@@ -140,7 +145,8 @@ mod tests {
 
     fn config(container: &str, spec: &str) -> v1::ContainerConfig {
         let pod = pod(container, spec);
-        container_config(&pod, &pod.spec().containers[0], 2, "sha256:1", 1 << 30)
+        let settings = Settings { memory_bytes: 1 << 30, ..Settings::for_node("n") };
+        container_config(&pod, &pod.spec().containers[0], 2, "sha256:1", &settings)
     }
 
     fn text_map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

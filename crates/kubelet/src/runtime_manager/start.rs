@@ -61,7 +61,7 @@ impl Executor {
             container,
             restart_count,
             &image_ref,
-            self.settings.memory_bytes,
+            &self.settings,
         );
         let id = runtime
             .create_container(sandbox.as_str(), config, sandbox_config)

@@ -1,0 +1,73 @@
+//! The pods' control groups, in memory.
+//!
+//! Owns which groups exist and their limits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cgroups::{CgroupError, Limits};
+use kubelet::container_manager::QosClass;
+use kubelet::ports::{PodCgroupSpec, PodCgroups};
+use kubelet_model::PodUid;
+
+use crate::world::{Life, World};
+
+/// All groups of the node.
+#[derive(Default)]
+pub(crate) struct PodGroups {
+    pub(crate) pods: BTreeMap<PodUid, (QosClass, Limits)>,
+    pub(crate) tier_shares: BTreeMap<&'static str, u64>,
+}
+
+/// The control group port of one life.
+pub struct SimCgroups {
+    world: Arc<World>,
+    life: Life,
+}
+
+impl SimCgroups {
+    /// A handle for one life.
+    pub fn new(world: Arc<World>, life: Life) -> Self {
+        Self { world, life }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut PodGroups) -> T) -> Result<T, CgroupError> {
+        // A dead agent's ports do nothing.
+        if !self.life.is_alive() {
+            return Err(CgroupError::DriverUnknown);
+        }
+        Ok(act(&mut self.world.lock().groups))
+    }
+}
+
+impl PodCgroups for SimCgroups {
+    fn prepare(&self) -> Result<(), CgroupError> {
+        self.with(|_| ())
+    }
+    fn enforce(&self) -> Result<(), CgroupError> {
+        self.with(|_| ())
+    }
+    fn ensure_pod(&self, pod: &PodCgroupSpec) -> Result<String, CgroupError> {
+        self.with(|groups| {
+            groups.pods.insert(pod.uid.clone(), (pod.class, pod.limits.clone()));
+            match pod.class {
+                QosClass::Guaranteed => format!("/kubepods/pod{}", pod.uid),
+                QosClass::Burstable => format!("/kubepods/burstable/pod{}", pod.uid),
+                QosClass::BestEffort => format!("/kubepods/besteffort/pod{}", pod.uid),
+            }
+        })
+    }
+    fn remove_pod(&self, uid: &PodUid) -> Result<(), CgroupError> {
+        self.with(|groups| {
+            groups.pods.remove(uid);
+        })
+    }
+    fn pods(&self) -> Result<Vec<PodUid>, CgroupError> {
+        self.with(|groups| groups.pods.keys().cloned().collect())
+    }
+    fn set_qos(&self, burstable_shares: u64) -> Result<(), CgroupError> {
+        self.with(|groups| {
+            groups.tier_shares.insert("burstable", burstable_shares);
+        })
+    }
+}

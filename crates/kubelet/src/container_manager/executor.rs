@@ -1,0 +1,254 @@
+//! The pods' groups on a real machine.
+//!
+//! Owns the cgroup driver once it is known. Upstream:
+//! pkg/kubelet/cm/pod_container_manager_linux.go, node_container_manager_linux.go.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use cgroups::{CgroupError, CgroupName, Driver, Hierarchy, Limits, SHARES_MIN, Tree};
+use kubelet_model::PodUid;
+
+use super::allocatable::{self, Capacity, OverReserved, Reserved};
+use super::qos::QosClass;
+use crate::ports::{PodCgroupSpec, PodCgroups};
+
+/// The group of all pods.
+const PODS: &str = "kubepods";
+const POD_PREFIX: &str = "pod";
+/// As good as no limit on huge pages.
+const HUGE_PAGES_UNBOUNDED: u64 = 1 << 62;
+
+/// What of `enforceNodeAllocatable` is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Enforced {
+    /// On pods.
+    pub pods: bool,
+    /// On the system's group.
+    pub system: bool,
+    /// On the Kubernetes daemons' group.
+    pub kube: bool,
+    /// On the system's group, processors only.
+    pub system_compressible: bool,
+    /// On the Kubernetes daemons' group, processors only.
+    pub kube_compressible: bool,
+}
+
+impl Enforced {
+    /// From `enforceNodeAllocatable`, which has been checked.
+    pub fn parse(names: &[String]) -> Self {
+        let has = |name: &str| names.iter().any(|given| given == name);
+        Self {
+            pods: has("pods"),
+            system: has("system-reserved"),
+            kube: has("kube-reserved"),
+            system_compressible: has("system-reserved-compressible"),
+            kube_compressible: has("kube-reserved-compressible"),
+        }
+    }
+}
+
+/// What the configuration says about the machine's groups.
+#[derive(Debug, Clone)]
+pub struct NodeGroups {
+    /// Where control groups are mounted: `/sys/fs/cgroup`.
+    pub mount: PathBuf,
+    /// Group above all pods (`cgroupRoot`).
+    pub root: String,
+    /// What the machine has.
+    pub capacity: Capacity,
+    /// `systemReserved` and the group it is enforced on.
+    pub system: (Reserved, String),
+    /// `kubeReserved` and the group it is enforced on.
+    pub kube: (Reserved, String),
+    /// What is enforced.
+    pub enforced: Enforced,
+    /// Huge page sizes of the machine in bytes.
+    pub huge_page_sizes: Vec<u64>,
+}
+
+/// The pods' groups on a real machine.
+#[derive(Debug)]
+pub struct NodeCgroups {
+    groups: NodeGroups,
+    driver: OnceLock<Driver>,
+    tree: OnceLock<Tree>,
+}
+
+impl NodeCgroups {
+    /// Groups whose driver is not known yet.
+    pub fn new(groups: NodeGroups) -> Self {
+        Self { groups, driver: OnceLock::new(), tree: OnceLock::new() }
+    }
+
+    /// Settles who makes the groups; the first word counts.
+    pub fn set_driver(&self, driver: Driver) {
+        self.driver.get_or_init(|| driver);
+    }
+
+    /// Is it settled who makes the groups?
+    pub fn knows_driver(&self) -> bool {
+        self.driver.get().is_some()
+    }
+
+    /// Is as much there as is reserved?
+    pub fn check_reservations(&self) -> Result<(), OverReserved> {
+        let groups = &self.groups;
+        allocatable::check(&groups.capacity, groups.system.0, groups.kube.0)
+    }
+
+    /// Limits the groups that reservations are for. They must exist.
+    pub fn enforce_reserved(&self) -> Result<(), CgroupError> {
+        let NodeGroups { system, kube, enforced, .. } = &self.groups;
+        for (on, (reserved, group), compressible_only) in [
+            (enforced.system, system, false),
+            (enforced.kube, kube, false),
+            (enforced.system_compressible, system, true),
+            (enforced.kube_compressible, kube, true),
+        ] {
+            if on {
+                let name = CgroupName::parse(group)?;
+                self.tree()?.apply(&name, &reserved.group(compressible_only))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tree(&self) -> Result<&Tree, CgroupError> {
+        if let Some(tree) = self.tree.get() {
+            return Ok(tree);
+        }
+        let driver = *self.driver.get().ok_or(CgroupError::DriverUnknown)?;
+        let hierarchy = Hierarchy::detect(&self.groups.mount)?;
+        Ok(self.tree.get_or_init(|| Tree::new(hierarchy, driver)))
+    }
+
+    /// Under systemd the runtime asks for the slices it needs, with the parent it
+    /// is told; their values are systemd's.
+    fn is_left_to_systemd(&self) -> bool {
+        self.driver.get() == Some(&Driver::Systemd)
+    }
+
+    fn pods_name(&self) -> Result<CgroupName, CgroupError> {
+        Ok(CgroupName::parse(&self.groups.root)?.child(PODS)?)
+    }
+
+    /// Guaranteed pods lie right below the group of all pods.
+    fn tier(&self, class: QosClass) -> Result<CgroupName, CgroupError> {
+        let pods = self.pods_name()?;
+        Ok(match class {
+            QosClass::Guaranteed => pods,
+            QosClass::Burstable | QosClass::BestEffort => {
+                pods.child(&class.as_str().to_lowercase())?
+            }
+        })
+    }
+
+    fn pod_name(&self, class: QosClass, uid: &PodUid) -> Result<CgroupName, CgroupError> {
+        Ok(self.tier(class)?.child(&format!("{POD_PREFIX}{uid}"))?)
+    }
+
+    /// A tier bounds nothing: only its share of the processors matters.
+    fn tier_limits(&self, cpu_shares: Option<u64>) -> Limits {
+        let sizes = self.groups.huge_page_sizes.iter();
+        let unbounded: BTreeMap<u64, u64> =
+            sizes.map(|size| (*size, HUGE_PAGES_UNBOUNDED)).collect();
+        Limits { cpu_shares, huge_pages: Some(unbounded), ..Limits::default() }
+    }
+}
+
+impl PodCgroups for NodeCgroups {
+    fn prepare(&self) -> Result<(), CgroupError> {
+        if self.is_left_to_systemd() {
+            return Ok(());
+        }
+        let tree = self.tree()?;
+        for (class, shares) in
+            [(QosClass::Burstable, None), (QosClass::BestEffort, Some(SHARES_MIN))]
+        {
+            let tier = self.tier(class)?;
+            if !tree.exists(&tier) {
+                tree.create(&tier)?;
+                if let Err(error) = tree.apply(&tier, &self.tier_limits(shares)) {
+                    tracing::warn!(%tier, %error, "tier of pods lacks its share");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn enforce(&self) -> Result<(), CgroupError> {
+        if self.is_left_to_systemd() {
+            tracing::warn!(
+                "cgroup driver systemd: pods get slices of upstream's names, but the limits of                  pods and of all pods together are not set; use the cgroupfs driver for those"
+            );
+            return Ok(());
+        }
+        let NodeGroups { capacity, system, kube, enforced, .. } = &self.groups;
+        let limits = allocatable::pods_group(capacity, system.0, kube.0, enforced.pods);
+        self.tree()?.apply(&self.pods_name()?, &limits)
+    }
+
+    fn ensure_pod(&self, pod: &PodCgroupSpec) -> Result<String, CgroupError> {
+        let name = self.pod_name(pod.class, &pod.uid)?;
+        let tree = self.tree()?;
+        if self.is_left_to_systemd() {
+            return Ok(name.path(tree.driver()));
+        }
+        self.prepare()?;
+        tree.create(&name)?;
+        // As upstream: a kernel that refuses one value still runs the pod, whose
+        // containers have limits of their own.
+        if let Err(error) = tree.apply(&name, &pod.limits) {
+            tracing::warn!(uid = %pod.uid, %error, "pod runs without some limits of its group");
+        }
+        Ok(name.path(tree.driver()))
+    }
+
+    fn remove_pod(&self, uid: &PodUid) -> Result<(), CgroupError> {
+        if self.is_left_to_systemd() {
+            return Ok(());
+        }
+        let tree = self.tree()?;
+        for class in QosClass::ALL {
+            match self.pod_name(class, uid) {
+                Ok(name) => tree.remove(&name)?,
+                // What cannot be a name was never made.
+                Err(CgroupError::Name(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn pods(&self) -> Result<Vec<PodUid>, CgroupError> {
+        if self.is_left_to_systemd() {
+            return Ok(Vec::new());
+        }
+        let tree = self.tree()?;
+        let mut found = Vec::new();
+        for class in QosClass::ALL {
+            let children = tree.children(&self.tier(class)?)?;
+            let uids = children.iter().filter_map(|name| name.strip_prefix(POD_PREFIX));
+            found.extend(uids.filter(|uid| !uid.is_empty()).map(PodUid::from));
+        }
+        found.sort();
+        found.dedup();
+        Ok(found)
+    }
+
+    fn set_qos(&self, burstable_shares: u64) -> Result<(), CgroupError> {
+        if self.is_left_to_systemd() {
+            return Ok(());
+        }
+        let tree = self.tree()?;
+        self.prepare()?;
+        for (class, shares) in
+            [(QosClass::Burstable, burstable_shares), (QosClass::BestEffort, SHARES_MIN)]
+        {
+            tree.apply(&self.tier(class)?, &self.tier_limits(Some(shares)))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! Resources of pods: classes, amounts, and the control groups that enforce them.
+//!
+//! Owns the `kubepods` group, its tiers and the pods' groups. Reads pods' specs and
+//! the machine's capacity. Writes control groups through the port. Never touches a
+//! container's own group, which is the runtime's, and never decides when a pod's
+//! group is made or removed. Upstream: pkg/kubelet/cm, pkg/kubelet/qos.
+
+pub mod allocatable;
+pub mod amounts;
+pub(crate) mod config;
+mod executor;
+pub mod machine;
+pub mod plan;
+mod qos;
+mod rules;
+#[cfg(test)]
+mod tests;
+pub mod worker;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cgroups::CgroupError;
+use kubelet_model::{DesiredPod, PodUid};
+
+pub use executor::{Enforced, NodeCgroups, NodeGroups};
+pub use qos::{QosClass, qos_class};
+pub use rules::{Rules, Swap};
+
+use crate::ports::{PodCgroupSpec, PodCgroups};
+
+/// The event reason of a pod whose group could not be made.
+pub const FAILED_CREATE: &str = "FailedCreatePodContainer";
+
+/// Message of that event.
+pub fn failed_create_message(error: &CgroupError) -> String {
+    format!("unable to ensure pod container exists: {error}")
+}
+
+/// Makes and removes pods' groups. Cheap to clone.
+#[derive(Clone)]
+pub struct PodContainers {
+    port: Arc<dyn PodCgroups>,
+    rules: Rules,
+}
+
+impl PodContainers {
+    /// A handle on the pods' groups.
+    pub fn new(port: Arc<dyn PodCgroups>, rules: Rules) -> Self {
+        Self { port, rules }
+    }
+
+    /// Makes the pod's group and answers what its sandbox names as parent: nothing,
+    /// where pods have no groups.
+    pub fn ensure(&self, pod: &DesiredPod) -> Result<String, CgroupError> {
+        if !self.rules.pod_groups {
+            return Ok(String::new());
+        }
+        self.port.ensure_pod(&PodCgroupSpec {
+            uid: pod.uid().clone(),
+            class: qos_class(pod.spec()),
+            limits: plan::pod_group(pod.spec(), &self.rules),
+        })
+    }
+
+    /// Removes the pod's group with whatever still runs in it.
+    pub fn remove(&self, uid: &PodUid) -> Result<(), CgroupError> {
+        if self.rules.pod_groups { self.port.remove_pod(uid) } else { Ok(()) }
+    }
+
+    /// Gives the burstable tier what its pods request together. To be called when a
+    /// pod comes or goes, and every minute.
+    pub fn refresh_qos<'a>(
+        &self,
+        pods: impl Iterator<Item = &'a DesiredPod>,
+    ) -> Result<(), CgroupError> {
+        if self.rules.pod_groups { self.port.set_qos(plan::burstable_shares(pods)) } else { Ok(()) }
+    }
+
+    /// Groups of pods that nobody knows any more. Only to be asked once every source
+    /// has delivered.
+    pub fn orphans(&self, known: &BTreeSet<PodUid>) -> Result<Vec<PodUid>, CgroupError> {
+        if !self.rules.pod_groups {
+            return Ok(Vec::new());
+        }
+        Ok(plan::orphans(&self.port.pods()?, known))
+    }
+}

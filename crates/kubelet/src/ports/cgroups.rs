@@ -1,0 +1,34 @@
+//! The pods' control groups, as far as the agent needs them.
+
+use cgroups::{CgroupError, Limits};
+use kubelet_model::PodUid;
+
+use crate::container_manager::QosClass;
+
+/// The group of one pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodCgroupSpec {
+    /// Whose.
+    pub uid: PodUid,
+    /// Decides under which tier it lies.
+    pub class: QosClass,
+    /// What it may use.
+    pub limits: Limits,
+}
+
+/// Operations on the pods' groups. All are quick and local.
+pub trait PodCgroups: Send + Sync + 'static {
+    /// Makes the group of all pods and the tiers below it, where they are missing.
+    fn prepare(&self) -> Result<(), CgroupError>;
+    /// Sets the limits of the group of all pods. May fail while pods use more than
+    /// that; then it is tried again.
+    fn enforce(&self) -> Result<(), CgroupError>;
+    /// Makes a pod's group, sets its limits, and answers the parent of its sandbox.
+    fn ensure_pod(&self, pod: &PodCgroupSpec) -> Result<String, CgroupError>;
+    /// Kills whatever is left in a pod's group and removes it; absent is fine.
+    fn remove_pod(&self, uid: &PodUid) -> Result<(), CgroupError>;
+    /// Every pod that has a group, sorted.
+    fn pods(&self) -> Result<Vec<PodUid>, CgroupError>;
+    /// Sets the shares of the burstable tier, and the least for best effort.
+    fn set_qos(&self, burstable_shares: u64) -> Result<(), CgroupError>;
+}
