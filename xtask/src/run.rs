@@ -48,6 +48,7 @@ pub fn run(options: &Options) -> Result<()> {
         dir: containerd.dir().join("klet"),
         endpoint: containerd.endpoint(),
         manifests: manifests.path().to_owned(),
+        cgroup_root: containerd.cgroup_root(),
         node_name: host_name(),
         ports: Some(USUAL_PORTS),
     })?;

@@ -36,6 +36,7 @@ pub fn sweep(slot: &Slot) -> Result<()> {
     let namespaces = network_namespaces(dir);
     kill_all(|| process::started_below(dir), "processes of the instance")?;
     remove_cgroups(&ids)?;
+    remove_pod_cgroups(&slot.cgroup_root())?;
     for point in host::mounts_below(dir)? {
         // A mount that went with its parent is gone already.
         let _ = unmount(&point, UnmountFlags::DETACH);
@@ -137,6 +138,38 @@ fn remove_cgroups(ids: &BTreeSet<String>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Removes the group that pods of the slot had, in every hierarchy.
+fn remove_pod_cgroups(root: &str) -> Result<()> {
+    let mount = Path::new("/sys/fs/cgroup");
+    let name = root.trim_start_matches('/');
+    let hierarchies = fs::read_dir(mount).into_iter().flatten().flatten();
+    let mut roots: Vec<PathBuf> = hierarchies
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path().join(name))
+        .collect();
+    roots.push(mount.join(name));
+    for root in roots.into_iter().filter(|root| root.is_dir()) {
+        let mut groups = Vec::new();
+        collect_groups(&root, &mut groups);
+        kill_all(|| groups.iter().flat_map(|group| members(group)).collect(), "pods")?;
+        for group in groups {
+            fs::remove_dir(&group)
+                .with_context(|| format!("cannot remove the control group {}", group.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// A group and all below it, the deepest first.
+fn collect_groups(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            collect_groups(&entry.path(), found);
+        }
+    }
+    found.push(dir.to_owned());
 }
 
 /// Depth to look for a container's group: controller, kubepods, class, pod, container.

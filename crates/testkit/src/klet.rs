@@ -33,6 +33,8 @@ pub struct KletOptions {
     pub endpoint: String,
     /// A manifest, or a directory of them.
     pub manifests: PathBuf,
+    /// Control group above all of its pods.
+    pub cgroup_root: String,
     /// The node's name.
     pub node_name: String,
     /// Ports for health and for /pods, if they are free; else, or if `None`, any.
@@ -85,6 +87,7 @@ impl Klet {
             "healthzPort": self.health_port,
             "readOnlyPort": self.read_only_port,
             "failCgroupV1": false,
+            "cgroupRoot": self.options.cgroup_root,
             // A standalone node has no API server to ask.
             "authentication": {"webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},

@@ -80,6 +80,7 @@ impl Node {
             dir: containerd.dir().join("klet"),
             endpoint: containerd.endpoint(),
             manifests: watched,
+            cgroup_root: containerd.cgroup_root(),
             node_name: "n1".to_owned(),
             ports: None,
         })?;

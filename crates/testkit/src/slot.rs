@@ -98,6 +98,11 @@ impl Slot {
         format!("klet-testkit-{}", self.number)
     }
 
+    /// The control group that everything of the slot's pods lies below.
+    pub fn cgroup_root(&self) -> String {
+        format!("/klet-testkit-{}", self.number)
+    }
+
     /// First address and prefix length of the slot's range.
     pub fn subnet(&self) -> (Ipv4Addr, u8) {
         let first = u32::from(Ipv4Addr::new(10, 88, 0, 0));

@@ -163,6 +163,7 @@ fn config(containerd: &Containerd, dir: &Path, manifests: &Path, ports: (u16, u1
         "healthzPort": ports.0,
         "readOnlyPort": ports.1,
         "failCgroupV1": false,
+        "cgroupRoot": containerd.cgroup_root(),
         // A standalone node has no API server to ask.
         "authentication": {"webhook": {"enabled": false}},
         "authorization": {"mode": "AlwaysAllow"},

@@ -138,6 +138,11 @@ impl Containerd {
         self.process.as_ref().map(Process::id)
     }
 
+    /// The control group (`cgroupRoot`) for pods of this instance; goes with it.
+    pub fn cgroup_root(&self) -> String {
+        self.slot.cgroup_root()
+    }
+
     /// Everything below here is removed with the instance.
     pub fn dir(&self) -> &Path {
         self.slot.dir()
