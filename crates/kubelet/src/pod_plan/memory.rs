@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kubelet_model::{
-    Backoff, BackoffPolicy, ContainerId, ContainerName, ContainerState, DesiredPod, Exit,
-    Mono, ObservedContainer, ObservedPod, SandboxId, WaitReason, Waiting,
+    Backoff, BackoffPolicy, ContainerId, ContainerName, ContainerState, DesiredPod, Exit, Mono,
+    ObservedContainer, ObservedPod, SandboxId, WaitReason, Waiting,
 };
 
 /// Pause after an error that says nothing about when to try again.

@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kubelet_model::{Action, ContainerId, ContainerState, ObservedPod, SandboxId, Steps};
+use kubelet_model::{
+    Action, ContainerId, ContainerState, ObservedContainer, ObservedPod, SandboxId, Steps,
+};
 
 use super::{Facts, Memory, PodPlan, init};
 
@@ -12,10 +14,12 @@ use super::{Facts, Memory, PodPlan, init};
 pub(super) fn plan(facts: Facts<'_>, plan: &mut PodPlan) {
     let Facts { seen, ctx, .. } = facts;
     let doomed = doomed_containers(facts);
-    let mut step: Vec<Action> = Vec::new();
-    for container in seen.containers.iter().filter(|c| doomed.contains(&c.id)) {
-        step.push(container.removal());
-    }
+    let removed = |id: &ContainerId| {
+        let mut planned = plan.steps.iter().flatten();
+        planned.any(|a| matches!(a, Action::RemoveContainer { id: gone, .. } if gone == id))
+    };
+    let left = seen.containers.iter().filter(|c| doomed.contains(&c.id) && !removed(&c.id));
+    let step = left.map(ObservedContainer::removal).collect();
     plan.step(step);
     let sandboxes = doomed_sandboxes(seen, &doomed);
     plan.steps.extend(remove_sandboxes(sandboxes, ctx.memory));

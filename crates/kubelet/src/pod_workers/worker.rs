@@ -199,8 +199,7 @@ impl Worker {
     ) -> Decision {
         let now = self.now();
         let files_removed = self.files_removed;
-        let steps =
-            pod_plan::plan_end(pod, seen, termination, &self.memory, files_removed, now);
+        let steps = pod_plan::plan_end(pod, seen, termination, &self.memory, files_removed, now);
         let stage = if seen.may_run() { Stage::Terminating } else { Stage::Terminated };
         let finished = steps.is_empty();
         Decision { steps, waiting: BTreeMap::new(), wake_at: None, stage, finished }
