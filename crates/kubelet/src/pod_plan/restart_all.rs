@@ -13,10 +13,16 @@ use kubelet_model::{
 
 use super::terminate::stop;
 
+/// Does a container's exit call for the whole pod to start over? Such a pod has
+/// not ended, whatever its policy says.
+pub fn restarts_all(pod: &DesiredPod, seen: &ObservedPod) -> bool {
+    let mut named = kinds(pod).map(|(kind, c)| (kind, c, ContainerName::new(&c.name)));
+    named.any(|(kind, c, name)| seen.current(&name).is_some_and(|i| calls(pod, kind, c, i)))
+}
+
 /// The steps that clear the pod; `None` unless an exit calls for it.
 pub(super) fn plan(pod: &DesiredPod, seen: &ObservedPod) -> Option<Steps> {
-    let mut named = kinds(pod).map(|(kind, c)| (kind, c, ContainerName::new(&c.name)));
-    if !named.any(|(kind, c, name)| seen.current(&name).is_some_and(|i| calls(pod, kind, c, i))) {
+    if !restarts_all(pod, seen) {
         return None;
     }
     let (mut stops, mut regular, mut init, mut triggers) = (vec![], vec![], vec![], vec![]);

@@ -2,7 +2,8 @@
 
 use expect_test::expect;
 
-use super::check;
+use super::{check, dsl};
+use crate::pod_plan::restarts_all;
 
 #[test]
 fn a_containers_policy_comes_before_its_pods() {
@@ -70,6 +71,19 @@ fn an_exit_may_restart_the_whole_pod() {
         "web Always init=a policy=a/Never rule=a/NotIn/0/RestartAllContainers: a exited=7",
         expect!["remove a-0 keep log"],
     );
+}
+
+#[test]
+fn others_can_ask_whether_the_pod_starts_over() {
+    let asks = |text: &str| {
+        let scene = dsl::scene(text);
+        restarts_all(&scene.pod, &scene.seen)
+    };
+    let pod = "web Never policy=app/Never rule=app/In/42/RestartAllContainers";
+    assert!(asks(&format!("{pod}: app exited=42")));
+    assert!(!asks(&format!("{pod}: app exited=1")));
+    assert!(!asks(&format!("{pod}: app exited=42; app running restarts=1")));
+    assert!(!asks(&format!("{pod}:")));
 }
 
 #[test]

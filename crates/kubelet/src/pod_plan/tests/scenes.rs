@@ -153,7 +153,9 @@ prop_compose! {
                 instance.state = state.clone();
                 let results = [(ProbeKind::Startup, startup), (ProbeKind::Liveness, liveness)];
                 for (kind, result) in results {
-                    result.map(|result| probes.set(&instance.id, kind, result));
+                    if let Some(result) = result {
+                        probes.set(&instance.id, kind, result);
+                    }
                 }
                 seen.containers.push(instance);
             }

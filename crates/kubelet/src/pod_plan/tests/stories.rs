@@ -59,11 +59,14 @@ impl Life {
             |c: &&mut ObservedContainer| matches!(c.state, ContainerState::Running { .. });
         match event {
             Event::Exit { which, code } => {
-                seen.containers.iter_mut().filter(running).nth(*which).map(|c| end(c, *code));
+                if let Some(c) = seen.containers.iter_mut().filter(running).nth(*which) {
+                    end(c, *code);
+                }
             }
             Event::Probe { which, kind, result } => {
-                let container = seen.containers.iter_mut().filter(running).nth(*which);
-                container.map(|c| probes.set(&c.id, *kind, *result));
+                if let Some(c) = seen.containers.iter_mut().filter(running).nth(*which) {
+                    probes.set(&c.id, *kind, *result);
+                }
             }
             Event::SandboxDies => {
                 seen.sandboxes.iter_mut().for_each(|s| s.ready = false);
