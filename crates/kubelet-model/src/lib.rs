@@ -16,6 +16,7 @@ pub mod pod;
 pub mod probe;
 pub mod quantity;
 pub mod reason;
+pub mod restart;
 pub mod time;
 
 pub use action::{Action, Grace, Steps, StopReason};
@@ -27,4 +28,5 @@ pub use observed::{ContainerState, Exit, ObservedContainer, ObservedPod, Observe
 pub use pod::{DesiredPod, PodSet, Source};
 pub use probe::{ProbeKind, ProbeResult, ProbeResults};
 pub use reason::{WaitReason, Waiting};
+pub use restart::{RestartDecision, RestartPolicy};
 pub use time::Mono;

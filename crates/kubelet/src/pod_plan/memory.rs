@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kubelet_model::{
-    Backoff, BackoffPolicy, ContainerId, ContainerName, ContainerState, Mono, ObservedPod,
-    SandboxId, WaitReason, Waiting,
+    Backoff, BackoffPolicy, ContainerId, ContainerName, ContainerState, DesiredPod, Exit, Mono,
+    ObservedContainer, ObservedPod, SandboxId, WaitReason, Waiting,
 };
 
 /// Pause after an error that says nothing about when to try again.
@@ -28,6 +28,8 @@ const PULL_BACKOFF: BackoffPolicy = BackoffPolicy {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Memory {
     crashes: BTreeMap<ContainerName, Backoff>,
+    /// Image and resources of each container when it was last planned.
+    definitions: BTreeMap<ContainerName, String>,
     pulls: BTreeMap<ContainerName, Backoff>,
     exits_seen: BTreeMap<ContainerName, (ContainerId, Mono)>,
     /// The last failed start per container, until a start succeeds.
@@ -99,6 +101,27 @@ impl Memory {
         }
     }
 
+    /// Forgets the failures of containers whose image or resources are no longer
+    /// those that failed.
+    pub fn note_definition(&mut self, pod: &DesiredPod) {
+        let spec = pod.spec();
+        let init = spec.init_containers.iter().flatten();
+        let ephemeral = spec.ephemeral_containers.iter().flatten();
+        let defined = init.chain(&spec.containers).map(|c| (&c.name, &c.image, &c.resources));
+        let defined = defined.chain(ephemeral.map(|c| (&c.name, &c.image, &None)));
+        for (name, image, resources) in defined {
+            let name = ContainerName::new(name);
+            let definition = format!("{image:?} {resources:?}");
+            if self.definitions.get(&name) == Some(&definition) {
+                continue;
+            }
+            self.crashes.remove(&name);
+            self.pulls.remove(&name);
+            self.failed_starts.remove(&name);
+            self.definitions.insert(name, definition);
+        }
+    }
+
     /// A start begins. If it follows an exit, the next one waits longer.
     pub fn note_start(
         &mut self,
@@ -108,10 +131,13 @@ impl Memory {
         now: Mono,
     ) {
         let Some(instance) = seen.current(name) else { return };
-        if matches!(instance.state, ContainerState::Exited(_)) {
-            let failed_at = now - self.since_exit(name, &instance.id, now);
-            self.crashes.entry(name.clone()).or_default().advance(policy, failed_at, now);
-        }
+        let failed_at = match instance.state {
+            ContainerState::Exited(_) => now - self.since_exit(name, &instance.id, now),
+            // It was stopped to be replaced, and not for the first time.
+            ContainerState::Running { .. } if last_exit(seen, name).is_some() => now,
+            _ => return,
+        };
+        self.crashes.entry(name.clone()).or_default().advance(policy, failed_at, now);
     }
 
     /// A start succeeded.
@@ -189,4 +215,15 @@ impl Memory {
             _ => Duration::ZERO,
         }
     }
+}
+
+/// The newest instance of a container that has ended.
+pub(super) fn last_exit<'a>(
+    seen: &'a ObservedPod,
+    name: &'a ContainerName,
+) -> Option<(&'a ObservedContainer, &'a Exit)> {
+    seen.instances(name).find_map(|instance| match &instance.state {
+        ContainerState::Exited(exit) => Some((instance, exit)),
+        _ => None,
+    })
 }

@@ -6,10 +6,15 @@
 //! callees in pkg/kubelet/kuberuntime.
 
 mod containers;
+mod deadline;
+mod grace;
+mod init;
 mod memory;
 mod prune;
+mod restart_all;
 mod sandbox;
 mod terminate;
+mod wanted;
 
 #[cfg(test)]
 mod tests;
@@ -19,11 +24,13 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use kubelet_model::{
     Action, BackoffPolicy, ContainerName, ContainerState, DesiredPod, Mono, ObservedContainer,
-    ObservedPod, Steps, Waiting,
+    ObservedPod, ProbeResults, Steps, StopReason, Waiting,
 };
 
-pub use containers::{RestartPolicy, restart_policy, should_start};
+pub use deadline::{Deadline, deadline};
+pub use kubelet_model::restart::{RestartPolicy, restart_policy};
 pub use memory::{FailedStart, Memory, RETRY_AFTER_ERROR};
+pub use restart_all::restarts_all;
 pub use terminate::{Termination, plan_end, plan_termination};
 
 /// Facts besides the pod and its observation.
@@ -39,6 +46,16 @@ pub struct PlanContext<'a> {
     pub backoff: BackoffPolicy,
     /// Dead instances kept per container name.
     pub max_dead: u32,
+    /// What the probes of the pod's containers say.
+    pub probes: &'a ProbeResults,
+}
+
+/// Everything a live pod's plan is made from.
+#[derive(Debug, Clone, Copy)]
+struct Facts<'a> {
+    pod: &'a DesiredPod,
+    seen: &'a ObservedPod,
+    ctx: &'a PlanContext<'a>,
 }
 
 /// What to do now, what to tell users, and when to look again.
@@ -80,18 +97,45 @@ fn plan_links(seen: &ObservedPod, memory: &Memory, plan: &mut PodPlan) {
 /// Plans a pod that should run.
 pub fn plan_live(pod: &DesiredPod, seen: &ObservedPod, ctx: &PlanContext<'_>) -> PodPlan {
     let mut plan = PodPlan::default();
-    let wanted = containers::wanted(pod, seen, ctx);
-    match sandbox::decide(pod, seen) {
-        sandbox::Verdict::Keep => {
-            containers::plan_unlisted(pod, seen, &mut plan);
-            containers::plan(&wanted, &mut plan);
-        }
+    if let Some(steps) = restart_all::plan(pod, seen) {
+        plan.steps = steps;
+        return plan;
+    }
+    let facts = Facts { pod, seen, ctx };
+    match sandbox::decide(facts) {
+        sandbox::Verdict::Keep => plan_in_sandbox(facts, &mut plan),
         sandbox::Verdict::Recreate { attempt } => {
-            sandbox::plan_recreation(pod, seen, attempt, &wanted, &mut plan);
+            sandbox::plan_recreation(facts, attempt, &mut plan);
         }
     }
-    containers::explain(&wanted, &mut plan);
     plan_links(seen, ctx.memory, &mut plan);
-    prune::plan(seen, ctx, &mut plan);
+    prune::plan(facts, &mut plan);
     plan
+}
+
+/// Plans containers in a sandbox that stays. Only what is due is planned: a start
+/// that must wait for another to succeed comes with a later plan.
+fn plan_in_sandbox(facts: Facts<'_>, plan: &mut PodPlan) {
+    let init = init::walk(facts);
+    let (regular, goes_on) = match init.progress {
+        init::Progress::Failed => (Vec::new(), false),
+        init::Progress::Pending => (Vec::new(), true),
+        init::Progress::Complete => {
+            let regular = containers::wanted(facts);
+            let goes_on = regular.iter().any(wanted::Wanted::goes_on);
+            (regular, goes_on)
+        }
+    };
+    if !goes_on {
+        // Sidecars must not keep a pod alive that has nothing else to run.
+        let grace = grace::of_pod(facts.pod);
+        let why = StopReason::PodTerminating;
+        plan.step(terminate::stop_containers(Some(facts.pod), facts.seen, grace, why));
+        return;
+    }
+    containers::plan_unlisted(facts, plan);
+    for container in containers::ephemeral(facts).iter().chain(&init.due).chain(&regular) {
+        container.plan(plan);
+        container.explain(plan);
+    }
 }

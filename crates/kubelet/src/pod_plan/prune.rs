@@ -4,17 +4,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kubelet_model::{Action, ContainerId, ContainerState, ObservedPod, SandboxId, Steps};
+use kubelet_model::{
+    Action, ContainerId, ContainerState, ObservedContainer, ObservedPod, SandboxId, Steps,
+};
 
-use super::{Memory, PlanContext, PodPlan};
+use super::{Facts, Memory, PodPlan, init};
 
 /// Removes what is dead and neither newest nor within the kept history.
-pub(super) fn plan(seen: &ObservedPod, ctx: &PlanContext<'_>, plan: &mut PodPlan) {
-    let doomed = doomed_containers(seen, ctx.max_dead);
-    let mut step: Vec<Action> = Vec::new();
-    for container in seen.containers.iter().filter(|c| doomed.contains(&c.id)) {
-        step.push(container.removal());
-    }
+pub(super) fn plan(facts: Facts<'_>, plan: &mut PodPlan) {
+    let Facts { seen, ctx, .. } = facts;
+    let doomed = doomed_containers(facts);
+    let removed = |id: &ContainerId| {
+        let mut planned = plan.steps.iter().flatten();
+        planned.any(|a| matches!(a, Action::RemoveContainer { id: gone, .. } if gone == id))
+    };
+    let left = seen.containers.iter().filter(|c| doomed.contains(&c.id) && !removed(&c.id));
+    let step = left.map(ObservedContainer::removal).collect();
     plan.step(step);
     let sandboxes = doomed_sandboxes(seen, &doomed);
     plan.steps.extend(remove_sandboxes(sandboxes, ctx.memory));
@@ -29,8 +34,9 @@ pub(super) fn remove_sandboxes(ids: Vec<SandboxId>, memory: &Memory) -> Steps {
     [stops, removals].into_iter().filter(|step| !step.is_empty()).collect()
 }
 
-fn doomed_containers(seen: &ObservedPod, max_dead: u32) -> BTreeSet<ContainerId> {
-    let keep = max_dead.max(1);
+fn doomed_containers(facts: Facts<'_>) -> BTreeSet<ContainerId> {
+    let seen = facts.seen;
+    let init: BTreeSet<_> = init::containers(facts.pod).iter().map(|c| c.name.as_str()).collect();
     let mut kept = BTreeMap::new();
     let mut doomed = BTreeSet::new();
     for container in &seen.containers {
@@ -43,6 +49,9 @@ fn doomed_containers(seen: &ObservedPod, max_dead: u32) -> BTreeSet<ContainerId>
                 }
             }
             ContainerState::Exited(_) => {
+                // An init container that keeps failing leaves no more than it must.
+                let is_init = init.contains(container.name.as_str());
+                let keep = if is_init { 1 } else { facts.ctx.max_dead.max(1) };
                 let count = kept.entry(&container.name).or_insert(0);
                 *count += 1;
                 if *count > keep {

@@ -1,9 +1,12 @@
 //! Whether the pod's sandbox will do, and how to replace it.
 
-use kubelet_model::{Action, DesiredPod, ObservedPod, StopReason};
+use kubelet_model::restart::restart_policy;
+use kubelet_model::{
+    Action, ContainerKind, ContainerState, ObservedContainer, RestartPolicy, StopReason,
+};
 
-use super::containers::{RestartPolicy, Wanted, restart_policy};
-use super::{PodPlan, containers, terminate};
+use super::wanted::Wanted;
+use super::{Facts, PodPlan, containers, grace, init, terminate};
 
 /// What to do about the sandbox.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,11 +17,12 @@ pub(super) enum Verdict {
     Recreate { attempt: u32 },
 }
 
-pub(super) fn decide(pod: &DesiredPod, seen: &ObservedPod) -> Verdict {
+pub(super) fn decide(facts: Facts<'_>) -> Verdict {
+    let seen = facts.seen;
     let Some(newest) = seen.sandboxes.first() else {
         return Verdict::Recreate { attempt: 0 };
     };
-    let host_network = pod.spec().host_network.unwrap_or(false);
+    let host_network = facts.pod.spec().host_network.unwrap_or(false);
     let several_ready = seen.sandboxes.iter().filter(|s| s.ready).count() > 1;
     let usable = newest.ready
         && !several_ready
@@ -32,34 +36,47 @@ pub(super) fn decide(pod: &DesiredPod, seen: &ObservedPod) -> Verdict {
 }
 
 /// Stops what is left of the old sandbox; makes a new one if there is something to run in it.
-pub(super) fn plan_recreation(
-    pod: &DesiredPod,
-    seen: &ObservedPod,
-    attempt: u32,
-    wanted: &[Wanted],
-    plan: &mut PodPlan,
-) {
-    let replace = wants_sandbox(pod, seen, attempt, wanted);
-    let mut stopping = seen.clone();
+pub(super) fn plan_recreation(facts: Facts<'_>, attempt: u32, plan: &mut PodPlan) {
+    let wanted = containers::wanted(facts);
+    let replace = wants_sandbox(facts, attempt, &wanted);
+    let mut stopping = facts.seen.clone();
     if let Some(newest) = stopping.sandboxes.first_mut() {
         // One that died by itself still holds its network.
         newest.ready |= replace;
     }
-    let grace = containers::grace(pod.spec());
-    plan.steps.extend(terminate::stop_everything(&stopping, grace, StopReason::SandboxChanged));
+    let grace = grace::of_pod(facts.pod);
+    let why = StopReason::SandboxChanged;
+    plan.steps.extend(terminate::stop_everything(Some(facts.pod), &stopping, grace, why));
     if !replace {
         return;
     }
+    let first = init::first_in_new_sandbox(facts);
+    if first.is_some() {
+        plan.step(purge(facts));
+    }
     plan.step(vec![Action::CreateSandbox { attempt }]);
-    for container in wanted {
-        // A container that still ran in the old sandbox has been stopped above.
+    // A pod with init containers starts over with the first of them.
+    let due = first.map_or(wanted, |first| vec![first]);
+    for container in due {
         container.start_in_new_sandbox(plan);
+        container.explain(plan);
     }
 }
 
-fn wants_sandbox(pod: &DesiredPod, seen: &ObservedPod, attempt: u32, wanted: &[Wanted]) -> bool {
-    let ever_ran = !seen.containers.is_empty();
-    if restart_policy(pod.spec()) == RestartPolicy::Never && attempt != 0 && ever_ran {
+/// Traces in the old sandbox by which the pod would seem further than it is.
+fn purge(facts: Facts<'_>) -> Vec<Action> {
+    let misleads = |c: &&ObservedContainer| match facts.pod.container(c.name.as_str()) {
+        Some((ContainerKind::Init | ContainerKind::Sidecar, _)) => true,
+        Some((ContainerKind::Regular, _)) => matches!(c.state, ContainerState::Created),
+        Some((ContainerKind::Ephemeral, _)) | None => false,
+    };
+    facts.seen.containers.iter().filter(misleads).map(ObservedContainer::removal).collect()
+}
+
+fn wants_sandbox(facts: Facts<'_>, attempt: u32, wanted: &[Wanted]) -> bool {
+    let ever_ran = !facts.seen.containers.is_empty();
+    let never = restart_policy(facts.pod.spec()) == RestartPolicy::Never;
+    if never && attempt != 0 && ever_ran {
         return false;
     }
     !ever_ran || wanted.iter().any(Wanted::belongs_in_new_sandbox)

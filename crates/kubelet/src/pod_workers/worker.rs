@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet_model::{
     Action, BackoffPolicy, ContainerName, DesiredPod, FullName, Grace, Mono, ObservedPod, PodUid,
-    Steps, Waiting,
+    ProbeResults, Steps, Waiting,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -50,6 +50,8 @@ pub(super) struct Worker {
     reports: mpsc::Sender<Report>,
     pub(super) seen: PodWatch,
     pub(super) memory: Memory,
+    /// What the probes of the pod's containers say.
+    probes: ProbeResults,
     /// Observations that began before this say nothing about what was done since.
     pub(super) fence: Mono,
     /// The fence for which a fresh look was asked for.
@@ -97,6 +99,7 @@ impl Worker {
             reports,
             seen,
             memory: Memory::default(),
+            probes: ProbeResults::default(),
             fence: Mono::default(),
             requested: None,
             runtime,
@@ -124,6 +127,9 @@ impl Worker {
             }
             self.runtime = self.shared.runtime.current_and_update();
             self.note_turns(&order);
+            if let Some(pod) = &order.pod {
+                self.memory.note_definition(pod);
+            }
             self.memory.note_observation(&seen, self.now());
             let decision = self.decide(&order, &seen);
             self.report(&order, &seen, &decision);
@@ -180,10 +186,10 @@ impl Worker {
     fn decide(&mut self, order: &Order, seen: &ObservedPod) -> Decision {
         match (order.intent, &order.pod) {
             (Intent::Run, Some(pod)) => self.decide_live(pod, seen),
-            (Intent::End(termination), _) => self.decide_end(seen, termination),
+            (Intent::End(termination), pod) => self.decide_end(pod.as_ref(), seen, termination),
             // Orders to run always carry a pod; without one there is nothing to keep.
             (Intent::Run, None) => {
-                self.decide_end(seen, Termination { since: self.now(), grace: Grace::FLOOR })
+                self.decide_end(None, seen, Termination { since: self.now(), grace: Grace::FLOOR })
             }
         }
     }
@@ -210,7 +216,7 @@ impl Worker {
         }
         let termination = *self.ended_itself.get_or_insert(Termination { since: now, grace });
         Decision {
-            steps: pod_plan::plan_termination(seen, termination, now),
+            steps: pod_plan::plan_termination(Some(pod), seen, termination, now),
             waiting: BTreeMap::new(),
             wake_at: None,
             stage: if seen.may_run() { Stage::Terminating } else { Stage::Terminated },
@@ -218,9 +224,15 @@ impl Worker {
         }
     }
 
-    fn decide_end(&self, seen: &ObservedPod, termination: Termination) -> Decision {
+    fn decide_end(
+        &self,
+        pod: Option<&DesiredPod>,
+        seen: &ObservedPod,
+        termination: Termination,
+    ) -> Decision {
         let now = self.now();
-        let steps = pod_plan::plan_end(seen, termination, &self.memory, self.files_removed, now);
+        let files_removed = self.files_removed;
+        let steps = pod_plan::plan_end(pod, seen, termination, &self.memory, files_removed, now);
         let stage = if seen.may_run() { Stage::Terminating } else { Stage::Terminated };
         let finished = steps.is_empty();
         Decision { steps, waiting: BTreeMap::new(), wake_at: None, stage, finished }
@@ -233,6 +245,7 @@ impl Worker {
             memory: &self.memory,
             backoff: self.backoff(),
             max_dead: self.shared.settings.max_dead_per_container,
+            probes: &self.probes,
         }
     }
 

@@ -4,30 +4,35 @@
 //! web Always app,db grace=5: sandbox 1 ready; app exited=1 ago=3s restarts=2 crashes=2
 //! ```
 //!
-//! Before the colon: name, policy, containers (`app` unless named), `hostnet`,
-//! `grace=<s>`. After it, separated by `;`:
+//! Before the colon: the pod, as `dsl_pod.rs` says. After it, separated by `;`:
 //!
 //! - `sandbox <attempt> ready|dead [noip] [hostnet] [id=<id>]`; without any such
 //!   item there is one ready sandbox of attempt 0, unless `no sandbox` says otherwise;
 //! - `<container> running|created|unknown|exited=<code> [restarts=<n>] [ago=<s>]
-//!   [in=<attempt>] [changed] [id=<id>]`, and what the worker remembers of it:
-//!   `[crashes=<n>] [ran=<s>]`;
+//!   [in=<attempt>] [changed] [oom] [id=<id>]`, what its probes say:
+//!   `[startup=<r>] [liveness=<r>]`, each `ok`, `failed` or `unknown`; and what the
+//!   worker remembers of it: `[crashes=<n>] [ran=<s>]`;
 //! - `<container> failed=<reason> retry=<s>`: its last start failed.
+
+#[path = "dsl_pod.rs"]
+mod pod_text;
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::Container;
 use kubelet_model::hash::container_hash;
 use kubelet_model::{
     BackoffPolicy, ContainerName, ContainerState, DesiredPod, Exit, Mono, ObservedContainer,
-    ObservedPod, ObservedSandbox, PodUid, SandboxId, Source, WaitReason, Waiting,
+    ObservedPod, ObservedSandbox, PodUid, ProbeKind, ProbeResult, ProbeResults, SandboxId,
+    WaitReason, Waiting,
 };
 
 use crate::pod_plan::{Memory, PlanContext};
+
+pub use pod_text::pod;
 
 /// Monotonic now of every scene.
 pub const NOW: Mono = Mono(Duration::from_secs(100_000));
@@ -49,11 +54,19 @@ pub struct Scene {
     pub pod: DesiredPod,
     pub seen: ObservedPod,
     pub memory: Memory,
+    pub probes: ProbeResults,
 }
 
 impl Scene {
     pub fn context(&self, max_dead: u32) -> PlanContext<'_> {
-        PlanContext { now: NOW, wall: wall(), memory: &self.memory, backoff: BACKOFF, max_dead }
+        PlanContext {
+            now: NOW,
+            wall: wall(),
+            memory: &self.memory,
+            backoff: BACKOFF,
+            max_dead,
+            probes: &self.probes,
+        }
     }
 }
 
@@ -61,7 +74,13 @@ impl Scene {
 impl fmt::Debug for Scene {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spec = self.pod.spec();
-        let names: Vec<_> = spec.containers.iter().map(|c| c.name.as_str()).collect();
+        let init = spec.init_containers.iter().flatten();
+        let describe = |c: &Container| {
+            let policy = c.restart_policy.as_deref().unwrap_or_default();
+            let startup = if c.startup_probe.is_some() { "!" } else { "" };
+            format!("{}{startup}/{policy}{:?}", c.name, c.restart_policy_rules)
+        };
+        let names: Vec<_> = init.chain(&spec.containers).map(describe).collect();
         write!(f, "{} {}", spec.restart_policy.as_deref().unwrap_or_default(), names.join(","))?;
         for s in &self.seen.sandboxes {
             write!(f, "; sandbox {} ready={} hostnet={}", s.attempt, s.ready, s.host_network)?;
@@ -71,7 +90,7 @@ impl fmt::Debug for Scene {
             let changed = c.hash != instance(c.name.as_str(), 0).hash;
             write!(f, "; {} in={} changed={changed} {:?}", c.id, c.sandbox, c.state)?;
         }
-        write!(f, "; {:?}", self.memory)
+        write!(f, "; {:?}; {:?}", self.memory, self.probes)
     }
 }
 
@@ -80,49 +99,18 @@ pub fn image_of(name: &str) -> String {
     format!("registry/{name}:1")
 }
 
-/// A desired pod `<name>` in namespace `ns` with uid `u1`.
-pub fn pod(name: &str, policy: &str, containers: &[&str], hostnet: bool, grace: i64) -> DesiredPod {
-    let container = |name: &&str| Container {
-        name: (*name).to_owned(),
-        image: Some(image_of(name)),
-        ..Container::default()
-    };
-    let mut pod = Pod {
-        spec: Some(PodSpec {
-            containers: containers.iter().map(container).collect(),
-            restart_policy: Some(policy.to_owned()),
-            host_network: Some(hostnet),
-            termination_grace_period_seconds: Some(grace),
-            ..PodSpec::default()
-        }),
-        ..Pod::default()
-    };
-    pod.metadata.name = Some(name.to_owned());
-    pod.metadata.namespace = Some("ns".to_owned());
-    pod.metadata.uid = Some("u1".to_owned());
-    DesiredPod::new(Source::File, Arc::new(pod)).expect("a complete pod")
-}
-
 /// Reads a scene; a typo panics with the word.
 pub fn scene(text: &str) -> Scene {
     let (head, items) = text.split_once(':').expect("a scene has a colon");
-    let mut words = head.split_whitespace();
-    let name = words.next().expect("a pod has a name");
-    let policy = words.next().expect("a pod has a policy");
-    let (mut containers, mut hostnet, mut grace) = (vec!["app"], false, 30);
-    for word in words {
-        match word.split_once('=') {
-            Some(("grace", seconds)) => grace = number(seconds),
-            None if word == "hostnet" => hostnet = true,
-            None => containers = word.split(',').collect(),
-            _ => panic!("unknown word {word:?}"),
-        }
-    }
+    let pod = pod(head);
+    let hostnet = pod.spec().host_network == Some(true);
     let mut scene = Scene {
-        pod: pod(name, policy, &containers, hostnet, grace),
+        pod,
         seen: ObservedPod::absent(PodUid::new("u1"), NOW),
         memory: Memory::default(),
+        probes: ProbeResults::default(),
     };
+    scene.memory.note_definition(&scene.pod);
     let items: Vec<&str> = items.split(';').map(str::trim).filter(|i| !i.is_empty()).collect();
     let (sandboxes, containers): (Vec<_>, Vec<_>) =
         items.into_iter().partition(|i| i.starts_with("sandbox ") || *i == "no sandbox");
@@ -173,7 +161,8 @@ fn add_container(scene: &mut Scene, item: &str) {
     let newest = scene.seen.sandboxes.first().map(|s| s.attempt);
     let mut instance = instance(name, newest.unwrap_or(0));
     let (mut ago, mut ran) = (Duration::ZERO, Duration::from_secs(1));
-    let (mut crashes, mut failed, mut id) = (0, None, None);
+    let (mut crashes, mut failed, mut id, mut oom) = (0, None, None, false);
+    let mut probes = Vec::new();
     for word in words {
         match word.split_once('=') {
             None => match word {
@@ -181,8 +170,11 @@ fn add_container(scene: &mut Scene, item: &str) {
                 "created" => instance.state = ContainerState::Created,
                 "unknown" => instance.state = ContainerState::Unknown,
                 "changed" => instance.hash = Some(container_hash(name, "registry/other:1")),
+                "oom" => oom = true,
                 _ => panic!("unknown word {word:?} in {item:?}"),
             },
+            Some(("startup", result)) => probes.push((ProbeKind::Startup, probe_result(result))),
+            Some(("liveness", result)) => probes.push((ProbeKind::Liveness, probe_result(result))),
             Some(("exited", code)) => instance.state = ContainerState::Exited(exit(number(code))),
             Some(("restarts", count)) => instance.restart_count = number(count),
             Some(("in", attempt)) => instance.sandbox = SandboxId::new(format!("s{attempt}")),
@@ -211,6 +203,12 @@ fn add_container(scene: &mut Scene, item: &str) {
     if let ContainerState::Exited(exit) = &mut instance.state {
         exit.finished_at = wall() - ago;
         exit.started_at = Some(wall() - ago - ran);
+        if oom {
+            exit.reason = "OOMKilled".to_owned();
+        }
+    }
+    for (kind, result) in probes {
+        scene.probes.set(&instance.id, kind, result);
     }
     // Starts after an exit, the last of them just before this instance's run.
     let mut earlier = ObservedPod::absent(PodUid::new("u1"), NOW);
@@ -248,6 +246,15 @@ pub fn exit(code: i32) -> Exit {
         message: String::new(),
         started_at: Some(wall()),
         finished_at: wall(),
+    }
+}
+
+fn probe_result(text: &str) -> ProbeResult {
+    match text {
+        "ok" => ProbeResult::Success,
+        "failed" => ProbeResult::Failure,
+        "unknown" => ProbeResult::Unknown,
+        _ => panic!("unknown result {text:?}"),
     }
 }
 

@@ -1,12 +1,20 @@
 //! Plans as tables: facts in, steps out; and properties over all facts.
 
 mod containers;
+mod deadline;
 #[allow(clippy::duplicate_mod)] // the status tests read the same language
 mod dsl;
+mod init;
+mod memory;
 mod model;
+mod probes;
 mod properties;
 mod render;
+mod restarts;
 mod sandboxes;
+mod scenes;
+mod sidecars;
+mod stories;
 mod termination;
 
 use expect_test::Expect;

@@ -62,6 +62,8 @@ impl World {
             Action::StartContainer { name, restart_count } => {
                 let sandbox = seen.sandboxes.first().expect("a container needs a sandbox");
                 assert!(sandbox.ready, "{name} starts in a stopped sandbox");
+                let twin = seen.instances(name).find(|c| c.state.may_run());
+                assert!(twin.is_none(), "{name} starts while {twin:?} may run");
                 let container = ObservedContainer {
                     id: format!("new-{}", self.made).as_str().into(),
                     sandbox: sandbox.id.clone(),
@@ -94,7 +96,7 @@ impl World {
     }
 }
 
-fn end(container: &mut ObservedContainer, code: i32) {
+pub(super) fn end(container: &mut ObservedContainer, code: i32) {
     container.state = ContainerState::Exited(Exit { finished_at: dsl::wall(), ..dsl::exit(code) });
 }
 

@@ -2,104 +2,20 @@
 
 use std::time::Duration;
 
-use kubelet_model::{Action, ContainerName, ContainerState, Grace, ObservedPod, PodUid, SandboxId};
+use kubelet_model::{
+    Action, ContainerId, ContainerKind, ContainerName, ContainerState, Grace, ObservedContainer,
+    RestartDecision, restart,
+};
 use proptest::prelude::*;
 
-use super::dsl::{self, Scene};
+use super::dsl;
 use super::model::{World, at};
 use super::render;
-use crate::pod_plan::{Memory, Termination, plan_end, plan_termination, restart_policy};
-use crate::pod_plan::{PodPlan, should_start};
-
-const NAMES: [&str; 3] = ["a", "b", "c"];
-
-fn state() -> impl Strategy<Value = ContainerState> {
-    prop_oneof![
-        1 => Just(ContainerState::Created),
-        3 => Just(ContainerState::Running { started_at: dsl::wall() }),
-        1 => Just(ContainerState::Unknown),
-        3 => dead(),
-    ]
-}
-
-fn dead() -> impl Strategy<Value = ContainerState> {
-    (prop::sample::select(vec![0, 1, 137]), 0..400u64).prop_map(|(code, ago)| {
-        let mut exit = dsl::exit(code);
-        exit.finished_at = dsl::wall() - Duration::from_secs(ago);
-        ContainerState::Exited(exit)
-    })
-}
-
-/// Instances of one container, oldest first; only the newest may run.
-fn instances() -> impl Strategy<Value = Vec<(ContainerState, bool, usize)>> {
-    let old = prop_oneof![3 => dead(), 1 => Just(ContainerState::Created)];
-    let old = prop::collection::vec((old, any::<bool>(), 0..3usize), 0..3);
-    let newest = prop::option::of((state(), prop::bool::weighted(0.7), 0..3usize));
-    (old, newest).prop_map(|(mut all, newest)| {
-        all.extend(newest);
-        all
-    })
-}
-
-/// How often each container crashed before.
-fn crashes() -> impl Strategy<Value = Vec<u32>> {
-    prop::collection::vec(0..4u32, NAMES.len())
-}
-
-fn sandboxes() -> impl Strategy<Value = Vec<(bool, bool, bool)>> {
-    prop::collection::vec(
-        (any::<bool>(), prop::bool::weighted(0.8), prop::bool::weighted(0.1)),
-        0..3,
-    )
-}
-
-prop_compose! {
-    fn any_scene()(
-        policy in prop::sample::select(vec!["Always", "OnFailure", "Never"]),
-        wanted in 1..=NAMES.len(),
-        hostnet in prop::bool::weighted(0.2),
-        grace in 0..60i64,
-        sandboxes in sandboxes(),
-        instances in prop::collection::vec(instances(), NAMES.len()),
-        crashes in crashes(),
-    ) -> Scene {
-        let mut seen = ObservedPod::absent(PodUid::new("u1"), dsl::NOW);
-        for (attempt, (ready, address, wrong_network)) in sandboxes.iter().enumerate() {
-            let host_network = hostnet != *wrong_network;
-            let ips = if *address && !host_network { vec!["10.0.0.1".into()] } else { Vec::new() };
-            seen.sandboxes.push(kubelet_model::ObservedSandbox {
-                id: SandboxId::new(format!("s{attempt}")),
-                attempt: u32::try_from(attempt).expect("few sandboxes"),
-                ready: *ready,
-                created_at: dsl::wall(),
-                host_network,
-                ips,
-            });
-        }
-        let mut memory = Memory::default();
-        for ((name, instances), crashes) in NAMES.iter().zip(&instances).zip(crashes) {
-            for (count, (state, same_hash, sandbox)) in instances.iter().enumerate() {
-                let mut instance = dsl::instance(name, 0);
-                instance.restart_count = u32::try_from(count).expect("few instances");
-                instance.id = format!("{name}-{count}").as_str().into();
-                let sandbox = *sandbox % sandboxes.len().max(1);
-                instance.sandbox = SandboxId::new(format!("s{sandbox}"));
-                instance.hash = instance.hash.filter(|_| *same_hash);
-                instance.state = state.clone();
-                seen.containers.push(instance);
-            }
-            let past = dsl::NOW - Duration::from_secs(30);
-            for _ in 0..crashes {
-                memory.note_start(&seen, &ContainerName::new(*name), dsl::BACKOFF, past);
-            }
-        }
-        seen.sort();
-        Scene { pod: dsl::pod("web", policy, &NAMES[..wanted], hostnet, grace), seen, memory }
-    }
-}
+use super::scenes::any_scene;
+use crate::pod_plan::{PodPlan, Termination, plan_end, plan_termination};
 
 /// Every start of a plan with the number of its step.
-fn starts(plan: &PodPlan) -> impl Iterator<Item = (usize, &ContainerName)> {
+pub(super) fn starts(plan: &PodPlan) -> impl Iterator<Item = (usize, &ContainerName)> {
     plan.steps.iter().enumerate().flat_map(|(number, step)| {
         step.iter().filter_map(move |action| match action {
             Action::StartContainer { name, .. } => Some((number, name)),
@@ -121,12 +37,24 @@ fn only_removes(plan: &PodPlan) -> bool {
     })
 }
 
+fn makes_sandbox(plan: &PodPlan) -> bool {
+    plan.steps.iter().flatten().any(|action| matches!(action, Action::CreateSandbox { .. }))
+}
+
+/// Init containers run again in a new sandbox; else only what its rules let does.
 fn check_restarts(world: &World, plan: &PodPlan) -> Result<(), TestCaseError> {
-    let policy = restart_policy(world.scene.pod.spec());
+    let pod = &world.scene.pod;
     for (_, name) in starts(plan) {
-        let newest = world.scene.seen.newest(name).map(|c| &c.state);
-        let ended = matches!(newest, Some(ContainerState::Exited(_)));
-        prop_assert!(!ended || should_start(policy, newest), "{name} must not restart");
+        let current = world.scene.seen.current(name).map(|c| &c.state);
+        let Some(ContainerState::Exited(exit)) = current else { continue };
+        let (kind, container) = pod.container(name.as_str()).expect("it is of the pod");
+        let init = kind == ContainerKind::Init;
+        if init && makes_sandbox(plan) {
+            continue;
+        }
+        let decision = restart::after_exit(pod.spec(), &container, kind, exit.code);
+        prop_assert_eq!(decision, RestartDecision::Restart, "{} must not restart", name);
+        prop_assert!(!init || exit.code != 0, "{name} has done its work");
     }
     Ok(())
 }
@@ -134,25 +62,35 @@ fn check_restarts(world: &World, plan: &PodPlan) -> Result<(), TestCaseError> {
 fn check_stops_before_starts(world: &World, plan: &PodPlan) -> Result<(), TestCaseError> {
     for (number, name) in starts(plan) {
         for old in world.scene.seen.instances(name).filter(|c| c.state.may_run()) {
-            let mut earlier = plan.steps[..number].iter().flatten();
-            let stopped =
-                earlier.any(|a| matches!(a, Action::StopContainer { id, .. } if id == &old.id));
+            let stopped = is_stopped(plan, number, &old.id);
             prop_assert!(stopped, "{name} starts while {} may run", old.id);
         }
     }
     Ok(())
 }
 
+/// Has the plan stopped this instance before the step?
+fn is_stopped(plan: &PodPlan, step: usize, id: &ContainerId) -> bool {
+    let mut earlier = plan.steps[..step].iter().flatten();
+    earlier.any(|a| matches!(a, Action::StopContainer { id: stopped, .. } if stopped == id))
+}
+
 fn check_removals(world: &World, plan: &PodPlan) -> Result<(), TestCaseError> {
     let seen = &world.scene.seen;
-    for action in plan.steps.iter().flatten() {
+    let numbered = plan.steps.iter().enumerate();
+    for (step, action) in numbered.flat_map(|(n, step)| step.iter().map(move |a| (n, a))) {
         match action {
-            Action::RemoveContainer { id, name, .. } => {
+            Action::RemoveContainer { id, name, keep_log, .. } => {
                 let doomed = seen.containers.iter().find(|c| &c.id == id).expect("it exists");
-                prop_assert!(!doomed.state.may_run(), "{id} may run");
-                let exited = |c: &&kubelet_model::ObservedContainer| {
-                    matches!(c.state, ContainerState::Exited(_))
-                };
+                let may_run = doomed.state.may_run() && !is_stopped(plan, step, id);
+                prop_assert!(!may_run, "{id} may run");
+                let kind = world.scene.pod.container(name.as_str()).map(|(kind, _)| kind);
+                let init = matches!(kind, Some(ContainerKind::Init | ContainerKind::Sidecar));
+                // A pod that starts over leaves nothing.
+                if *keep_log || (init && makes_sandbox(plan)) {
+                    continue;
+                }
+                let exited = |c: &&ObservedContainer| matches!(c.state, ContainerState::Exited(_));
                 let newest_exited = seen.instances(name).find(exited).map(|c| &c.id);
                 prop_assert_ne!(newest_exited, Some(id), "the newest exited instance goes");
             }
@@ -169,7 +107,7 @@ fn check_removals(world: &World, plan: &PodPlan) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn config() -> ProptestConfig {
+pub(super) fn config() -> ProptestConfig {
     // Seeds in files would make a failure depend on the checkout.
     ProptestConfig { failure_persistence: None, cases: 512, ..ProptestConfig::default() }
 }
@@ -180,7 +118,7 @@ proptest! {
     /// What became old meanwhile is removed in a second round; then all is quiet.
     #[test]
     fn replanning_after_success_plans_nothing(
-        scene in any_scene(),
+        scene in any_scene(false),
         exit_code in prop::sample::select(vec![0, 137]),
     ) {
         let mut world = World::new(scene, exit_code);
@@ -193,8 +131,56 @@ proptest! {
         prop_assert!(third.steps.is_empty(), "third plan:\n{}", render::plan(&third));
     }
 
+    /// Sidecars and rules make for more rounds, but not for many.
     #[test]
-    fn what_must_not_restart_never_does(scene in any_scene(), exit_code in 0..2i32) {
+    fn plans_come_to_rest(
+        scene in any_scene(true),
+        exit_code in prop::sample::select(vec![0, 1, 137]),
+    ) {
+        let mut world = World::new(scene, exit_code);
+        let rounds = (0..12).take_while(|_| {
+            let plan = world.plan();
+            world.perform(&plan.steps);
+            !plan.steps.is_empty()
+        });
+        let rounds = rounds.count();
+        prop_assert!(rounds < 12, "still busy:\n{}", render::plan(&world.plan()));
+    }
+
+    /// What a sidecar waits for: all regular containers, later sidecars, nothing else.
+    #[test]
+    fn sidecars_outlive_what_they_serve(scene in any_scene(true)) {
+        let termination = Termination { since: dsl::NOW, grace: Grace::from_secs(30) };
+        let (pod, seen) = (&scene.pod, &scene.seen);
+        let steps = plan_termination(Some(pod), seen, termination, dsl::NOW);
+        let place = |name: &str| {
+            let init = pod.spec().init_containers.iter().flatten();
+            let list = init.chain(&pod.spec().containers);
+            list.map(|c| c.name.as_str()).position(|listed| listed == name)
+        };
+        let runs = |name: &ContainerName| seen.instances(name).any(|c| c.state.may_run());
+        for action in steps.iter().flatten() {
+            let Action::StopContainer { name, after, .. } = action else { continue };
+            let kind = pod.container(name.as_str()).map(|(kind, _)| kind);
+            if kind != Some(ContainerKind::Sidecar) {
+                prop_assert!(after.is_empty(), "{name} waits for {after:?}");
+                continue;
+            }
+            for other in pod.spec().containers.iter().map(|c| ContainerName::new(&c.name)) {
+                prop_assert_eq!(after.contains(&other), runs(&other), "{} and {}", name, other);
+            }
+            for other in pod.spec().init_containers.iter().flatten() {
+                let sidecar = ContainerKind::of_init(other) == ContainerKind::Sidecar;
+                let other = ContainerName::new(&other.name);
+                let later = place(other.as_str()) > place(name.as_str());
+                let waits = sidecar && later && runs(&other);
+                prop_assert_eq!(after.contains(&other), waits, "{} and {}", name, other);
+            }
+        }
+    }
+
+    #[test]
+    fn what_must_not_restart_never_does(scene in any_scene(true), exit_code in 0..2i32) {
         let mut world = World::new(scene, exit_code);
         for _ in 0..3 {
             let plan = world.plan();
@@ -204,7 +190,7 @@ proptest! {
     }
 
     #[test]
-    fn what_may_run_is_stopped_before_its_successor_starts(scene in any_scene()) {
+    fn what_may_run_is_stopped_before_its_successor_starts(scene in any_scene(true)) {
         let mut world = World::new(scene, 137);
         for _ in 0..3 {
             let plan = world.plan();
@@ -214,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn only_the_dead_and_old_are_removed(scene in any_scene()) {
+    fn only_the_dead_and_old_are_removed(scene in any_scene(true)) {
         let mut world = World::new(scene, 137);
         for _ in 0..3 {
             let plan = world.plan();
@@ -225,7 +211,7 @@ proptest! {
 
     /// Waiting and waking go together, and a wake-up always lies ahead.
     #[test]
-    fn what_waits_is_woken(scene in any_scene()) {
+    fn what_waits_is_woken(scene in any_scene(true)) {
         let mut world = World::new(scene, 137);
         let plan = world.plan();
         prop_assert_eq!(plan.waiting.is_empty(), plan.wake_at.is_none());
@@ -233,12 +219,13 @@ proptest! {
     }
 
     #[test]
-    fn a_pod_told_to_end_is_gone_after_one_plan(scene in any_scene()) {
+    fn a_pod_told_to_end_is_gone_after_one_plan(scene in any_scene(true)) {
         let termination = Termination { since: dsl::NOW, grace: Grace::from_secs(30) };
         let mut world = World::new(scene, 137);
         let plan = |world: &World| {
             let memory = &world.scene.memory;
-            plan_end(&world.scene.seen, termination, memory, world.files_removed, dsl::NOW)
+            let pod = Some(&world.scene.pod);
+            plan_end(pod, &world.scene.seen, termination, memory, world.files_removed, dsl::NOW)
         };
         let steps = plan(&world);
         world.perform(&steps);
@@ -248,7 +235,7 @@ proptest! {
 
     #[test]
     fn grace_never_grows(
-        scene in any_scene(),
+        scene in any_scene(true),
         grace in -5..100i64,
         sooner in 0..100u64,
         wait in 0..100u64,
@@ -259,7 +246,7 @@ proptest! {
         prop_assert!(given.after(early) <= given.after(Duration::ZERO));
         let termination = Termination { since: dsl::NOW, grace: given };
         let graces = |now| -> Vec<Grace> {
-            let steps = plan_termination(&scene.seen, termination, at(now));
+            let steps = plan_termination(Some(&scene.pod), &scene.seen, termination, at(now));
             let stops = steps.into_iter().flatten().filter_map(|action| match action {
                 Action::StopContainer { grace, .. } => Some(grace),
                 _ => None,

@@ -35,11 +35,13 @@ fn action(action: &Action) -> String {
             format!("start {name} restarts={count}")
         }
         Action::StartContainer { name, restart_count: None } => format!("start {name}"),
-        Action::StopContainer { id, grace, why, .. } => {
-            format!("stop {id} {}s {why:?}", grace.duration().as_secs())
+        Action::StopContainer { id, grace, why, after, .. } => {
+            let after: Vec<_> = after.iter().map(|name| format!(" after={name}")).collect();
+            format!("stop {id} {}s {why:?}{}", grace.duration().as_secs(), after.concat())
         }
         Action::StopSandbox { id } => format!("stop sandbox {id}"),
-        Action::RemoveContainer { id, .. } => format!("remove {id}"),
+        Action::RemoveContainer { id, keep_log: true, .. } => format!("remove {id} keep log"),
+        Action::RemoveContainer { id, keep_log: false, .. } => format!("remove {id}"),
         Action::RemoveSandbox { id } => format!("remove sandbox {id}"),
         Action::LinkLog { id, .. } => format!("link {id}"),
         Action::RemovePodFiles => "remove files".to_owned(),

@@ -1,0 +1,170 @@
+//! Every pod in every state, for properties.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use kubelet_model::{
+    ContainerName, ContainerState, ObservedPod, ObservedSandbox, PodUid, ProbeKind, ProbeResult,
+    ProbeResults, SandboxId,
+};
+use proptest::prelude::*;
+
+use super::dsl::{self, Scene};
+use crate::pod_plan::Memory;
+
+const REGULAR: [&str; 3] = ["a", "b", "c"];
+const INIT: [&str; 3] = ["i", "j", "k"];
+const ALL: usize = 6;
+
+/// The head of a scene. A `full` pod has init containers, sidecars and rules.
+pub(super) fn head(full: bool) -> impl Strategy<Value = String> {
+    let init = if full { 0..=INIT.len() } else { 0..=0 };
+    let policies = ["", "", "Always", "OnFailure", "Never"];
+    (
+        prop::sample::select(vec!["Always", "OnFailure", "Never"]),
+        1..=REGULAR.len(),
+        prop::bool::weighted(0.2),
+        0..60i64,
+        prop::collection::vec((any::<bool>(), any::<bool>()), init),
+        prop::collection::vec((prop::sample::select(policies.to_vec()), 0..8u8), REGULAR.len()),
+    )
+        .prop_map(move |(policy, regular, hostnet, grace, init, own)| {
+            let mut head = format!("web {policy} {} grace={grace}", REGULAR[..regular].join(","));
+            if hostnet {
+                head.push_str(" hostnet");
+            }
+            let named = INIT.iter().zip(&init);
+            let init: Vec<_> = named
+                .clone()
+                .map(
+                    |(name, (sidecar, _))| {
+                        if *sidecar { format!("{name}+") } else { (*name).into() }
+                    },
+                )
+                .collect();
+            if !init.is_empty() {
+                write!(head, " init={}", init.join(",")).expect("text");
+            }
+            for (name, _) in named.filter(|(_, (sidecar, startup))| *sidecar && *startup) {
+                write!(head, " startup={name}").expect("text");
+            }
+            for (name, (policy, rule)) in REGULAR[..regular].iter().zip(own) {
+                if policy.is_empty() {
+                    continue;
+                }
+                write!(head, " policy={name}/{policy}").expect("text");
+                match rule {
+                    0 if full => write!(head, " rule={name}/In/1/RestartAllContainers"),
+                    1 if full => write!(head, " rule={name}/NotIn/0,1/Restart"),
+                    _ => Ok(()),
+                }
+                .expect("text");
+            }
+            head
+        })
+}
+
+fn state() -> impl Strategy<Value = ContainerState> {
+    prop_oneof![
+        1 => Just(ContainerState::Created),
+        3 => Just(ContainerState::Running { started_at: dsl::wall() }),
+        1 => Just(ContainerState::Unknown),
+        3 => dead(),
+    ]
+}
+
+fn dead() -> impl Strategy<Value = ContainerState> {
+    (prop::sample::select(vec![0, 1, 137]), 0..400u64).prop_map(|(code, ago)| {
+        let mut exit = dsl::exit(code);
+        exit.finished_at = dsl::wall() - Duration::from_secs(ago);
+        ContainerState::Exited(exit)
+    })
+}
+
+/// Instances of one container, oldest first; only the newest may run.
+fn instances() -> impl Strategy<Value = Vec<(ContainerState, bool, usize)>> {
+    let old = prop_oneof![3 => dead(), 1 => Just(ContainerState::Created)];
+    let old = prop::collection::vec((old, any::<bool>(), 0..3usize), 0..3);
+    let newest = prop::option::of((state(), prop::bool::weighted(0.7), 0..3usize));
+    (old, newest).prop_map(|(mut all, newest)| {
+        all.extend(newest);
+        all
+    })
+}
+
+fn sandboxes() -> impl Strategy<Value = Vec<(bool, bool, bool)>> {
+    prop::collection::vec(
+        (any::<bool>(), prop::bool::weighted(0.8), prop::bool::weighted(0.1)),
+        0..3,
+    )
+}
+
+/// What the newest instance's probes say: startup, liveness.
+fn probes() -> impl Strategy<Value = (Option<ProbeResult>, Option<ProbeResult>)> {
+    let result = || {
+        prop::option::weighted(
+            0.5,
+            prop_oneof![
+                3 => Just(ProbeResult::Success),
+                1 => Just(ProbeResult::Failure),
+                1 => Just(ProbeResult::Unknown),
+            ],
+        )
+    };
+    (result(), result())
+}
+
+prop_compose! {
+    /// A pod of any shape in any state.
+    pub(super) fn any_scene(full: bool)(
+        head in head(full),
+        sandboxes in sandboxes(),
+        instances in prop::collection::vec(instances(), ALL),
+        crashes in prop::collection::vec(0..4u32, ALL),
+        results in prop::collection::vec(probes(), ALL),
+    ) -> Scene {
+        let pod = dsl::pod(&head);
+        let hostnet = pod.spec().host_network == Some(true);
+        let mut seen = ObservedPod::absent(PodUid::new("u1"), dsl::NOW);
+        for (attempt, (ready, address, wrong_network)) in sandboxes.iter().enumerate() {
+            let host_network = hostnet != *wrong_network;
+            let ips = if *address && !host_network { vec!["10.0.0.1".into()] } else { Vec::new() };
+            seen.sandboxes.push(ObservedSandbox {
+                id: SandboxId::new(format!("s{attempt}")),
+                attempt: u32::try_from(attempt).expect("few sandboxes"),
+                ready: *ready,
+                created_at: dsl::wall(),
+                host_network,
+                ips,
+            });
+        }
+        let (mut memory, mut probes) = (Memory::default(), ProbeResults::default());
+        let facts = instances.iter().zip(crashes).zip(results);
+        // Pods without init containers have no traces of any.
+        let names = REGULAR.iter().chain(if full { &INIT[..] } else { &[] });
+        for (name, ((instances, crashes), (startup, liveness))) in names.zip(facts) {
+            for (count, (state, same_hash, sandbox)) in instances.iter().enumerate() {
+                let mut instance = dsl::instance(name, 0);
+                instance.restart_count = u32::try_from(count).expect("few instances");
+                instance.id = format!("{name}-{count}").as_str().into();
+                let sandbox = *sandbox % sandboxes.len().max(1);
+                instance.sandbox = SandboxId::new(format!("s{sandbox}"));
+                instance.hash = instance.hash.filter(|_| *same_hash);
+                instance.state = state.clone();
+                let results = [(ProbeKind::Startup, startup), (ProbeKind::Liveness, liveness)];
+                for (kind, result) in results {
+                    if let Some(result) = result {
+                        probes.set(&instance.id, kind, result);
+                    }
+                }
+                seen.containers.push(instance);
+            }
+            let past = dsl::NOW - Duration::from_secs(30);
+            for _ in 0..crashes {
+                memory.note_start(&seen, &ContainerName::new(*name), dsl::BACKOFF, past);
+            }
+        }
+        seen.sort();
+        Scene { pod, seen, memory, probes }
+    }
+}
