@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet_model::{
     Action, BackoffPolicy, ContainerName, DesiredPod, FullName, Grace, Mono, ObservedPod, PodUid,
-    Steps, Waiting,
+    ProbeResults, Steps, Waiting,
 };
 use tokio::sync::watch;
 
@@ -51,6 +52,11 @@ pub(super) struct Worker {
     ended_itself: Option<Termination>,
     recoveries: u64,
     was_ending: bool,
+    /// What the probes of the pod's containers say.
+    probes: ProbeResults,
+    /// Wall-clock time at which this worker began. What started well before is
+    /// of an earlier life of the agent.
+    began: Timestamp,
     /// The last failure logged per kind of action, so that each is said once.
     pub(super) told: BTreeMap<String, String>,
 }
@@ -74,6 +80,7 @@ impl Worker {
         let seen = shared.observations.follow(&uid);
         let runtime = shared.runtime.current_and_update();
         let recoveries = runtime.recoveries;
+        let began = shared.ports.clock.wall();
         Self {
             shared,
             uid,
@@ -88,6 +95,8 @@ impl Worker {
             ended_itself: None,
             recoveries,
             was_ending: false,
+            probes: ProbeResults::default(),
+            began,
             told: BTreeMap::new(),
         }
     }
@@ -242,10 +251,15 @@ impl Worker {
             seen,
             waiting: &decision.waiting,
             pod_problem,
+            ended: None,
+            probes: &self.probes,
+            users: &BTreeMap::new(),
+            recursive_read_only: false,
             before: self.shared.statuses.get(&self.uid).as_deref(),
             stage: decision.stage,
             runtime_name: &runtime.name,
             node_ips: &self.shared.settings.node_ips,
+            agent_started: self.began,
             wall: self.shared.ports.clock.wall(),
         })
     }
