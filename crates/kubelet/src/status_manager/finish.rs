@@ -18,7 +18,7 @@ pub(super) fn finish(facts: &Facts<'_>, statuses: &mut ContainerStatuses) {
     let init = statuses.init.iter_mut().take(reached + 1);
     let regular = statuses.regular.iter_mut().filter(|_| initialized);
     for status in init.chain(regular).filter(|status| ended(status).is_none()) {
-        status.state = Some(instance::lost_with_the_pod(status));
+        status.state = Some(instance::presumed_end());
         (status.started, status.ready) = (Some(false), false);
     }
 }

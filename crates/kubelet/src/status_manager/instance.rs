@@ -102,9 +102,15 @@ pub(super) fn missing(
     status
 }
 
-/// The end of a container that nothing is known of, in a pod that has ended.
-pub(super) fn lost_with_the_pod(status: &ContainerStatus) -> ApiState {
-    lost(transitions::STATUS_UNKNOWN, LOST_WITH_THE_POD, status.container_id.clone())
+/// The end of a container that nothing is known of, in a pod that has ended. It
+/// names no instance: none was seen to run.
+pub(super) fn presumed_end() -> ApiState {
+    lost(transitions::STATUS_UNKNOWN, LOST_WITH_THE_POD, None)
+}
+
+/// Whether an end is such a presumption.
+pub(super) fn is_presumed(ended: &ContainerStateTerminated) -> bool {
+    ended.reason.as_deref() == Some(transitions::STATUS_UNKNOWN) && ended.container_id.is_none()
 }
 
 fn removed_to_restart(before: &ContainerStatus, status: ContainerStatus) -> ContainerStatus {

@@ -5,6 +5,7 @@ use kubelet_model::{ContainerKind, ContainerName};
 
 use super::containers::{ContainerStatuses, ended, is_running};
 use super::generate::Facts;
+use super::instance::is_presumed;
 use super::restart::{RESTARTING_ALL, may_restart};
 
 /// What one container's status means for the phase.
@@ -84,7 +85,9 @@ fn life(spec: &PodSpec, container: &Container, status: Option<&ContainerStatus>)
         return Life::Running { started: status.started == Some(true) };
     }
     let last = || status.last_state.as_ref().and_then(|s| s.terminated.as_ref());
-    let Some(ended) = ended(status).or_else(last) else { return Life::Waiting };
+    // A pod that is removed before it ran does not come to have run by that.
+    let seen = ended(status).filter(|ended| !is_presumed(ended));
+    let Some(ended) = seen.or_else(last) else { return Life::Waiting };
     let code = ended.exit_code;
     let all_restart = ended.reason.as_deref() == Some(RESTARTING_ALL);
     Life::Ended(End { code, restarts: all_restart || may_restart(container, spec, code) })

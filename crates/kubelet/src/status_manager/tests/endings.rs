@@ -74,6 +74,24 @@ fn an_ended_pod_leaves_no_container_without_an_end() {
     );
 }
 
+#[test]
+fn a_pod_that_is_removed_before_it_ran_has_neither_run_nor_failed() {
+    for (pod, seen, phase) in [
+        ("Never | app |", "no sandbox", "Pending"),
+        ("Always | app |", "app created", "Pending"),
+        ("Never setup | app |", "setup exited=0", "Pending"),
+        ("Never | app db |", "app exited=0", "Pending"),
+        ("Always | app |", "app exited=0", "Running"),
+    ] {
+        let case = Case::new(pod).stage(Stage::Terminated).then(seen);
+        assert_eq!(outcome(&case.sees(seen)), phase, "{pod}: {seen}");
+        assert_eq!(outcome(&case.sees("no sandbox")), phase, "{pod}: {seen}, then nothing");
+    }
+    let lost = Case::new("Never | app |").then("app running").stage(Stage::Terminated);
+    let lost = lost.then("no sandbox");
+    assert_eq!(outcome(&lost.sees("no sandbox")), "Failed");
+}
+
 /// Bytes of each message that the status carries, of exits that said `text`.
 fn message_bytes(case: &Case, items: &str, text: &str) -> Vec<usize> {
     let mut seen = dsl::scene(&format!("web Always: {items}")).seen;
