@@ -85,8 +85,10 @@ pub enum Action {
         /// Its number: the name of its log.
         restart_count: u32,
     },
-    /// Remove the pod's log directory.
+    /// Remove what the pod holds on the node: control group and directories.
     RemovePodFiles,
+    /// Remove only the pod's control group: it has ended, but is still wanted.
+    RemovePodCgroup,
 }
 
 /// Why a container is stopped.

@@ -10,6 +10,7 @@ use crate::metrics::Metrics;
 use crate::pleg::Observations;
 use crate::pod_workers::{self, Shared};
 use crate::ports::Ports;
+use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
 use crate::server::View;
 use crate::settings::Settings;
@@ -36,6 +37,7 @@ impl Agent {
         let (observations, runtime) = pleg::start(&ports, &metrics, settings.follow_events);
         let recorder = Recorder::new(Arc::clone(&ports.clock));
         let progress = ProgressBoard::default();
+        let probes = Probes::new(&ports, statuses.clone(), recorder.clone());
         let lanes = settings.lanes;
         let shared = Shared {
             ports,
@@ -45,6 +47,7 @@ impl Agent {
             statuses: statuses.clone(),
             metrics: Arc::clone(&metrics),
             recorder: recorder.clone(),
+            probes,
             progress: progress.clone(),
             lanes: Arc::new(Semaphore::new(lanes)),
         };

@@ -8,7 +8,7 @@ use super::worker::{Decision, Order, Worker};
 use crate::runtime_manager::ActionError;
 
 impl Worker {
-    fn record(&self, pod: &DesiredPod, kind: EventType, reason: &'static str, text: String) {
+    pub(super) fn record(&self, pod: &DesiredPod, kind: EventType, reason: &'static str, text: String) {
         self.shared.recorder.record(&EventObject::pod(pod), kind, reason, text);
     }
 

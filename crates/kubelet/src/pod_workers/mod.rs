@@ -26,6 +26,7 @@ use crate::metrics::Metrics;
 use crate::pleg::{Observations, RuntimeStateReader};
 use crate::pod_sources::PodSetReader;
 use crate::ports::Ports;
+use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
 use crate::settings::Settings;
 use crate::status_manager::Statuses;
@@ -47,6 +48,8 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// What users are told of.
     pub recorder: Recorder,
+    /// What probes say.
+    pub probes: Probes,
     /// What each worker is doing.
     pub progress: ProgressBoard,
     /// Turns at the runtime for work that keeps it busy.

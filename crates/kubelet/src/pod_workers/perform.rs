@@ -31,6 +31,7 @@ impl Worker {
         tokio::select! { biased;
             changed = self.orders.changed() => Self::unless_shut_down(changed.is_err()).await,
             () = self.seen.changed() => {}
+            () = self.probe_watch.changed() => {}
             () = self.shared.runtime.changed() => {}
             () = sleep(wait) => {}
         }
@@ -57,7 +58,7 @@ impl Worker {
         let touches_runtime = steps
             .iter()
             .flatten()
-            .any(|action| !matches!(action, Action::RemovePodFiles | Action::LinkLog { .. }));
+            .any(|action| !is_local(action));
         let mut lane = Lane::default();
         let mut left = steps.len();
         for step in steps {
@@ -118,6 +119,7 @@ impl Worker {
                         self.memory.linked_logs.insert(id.clone());
                     }
                     Action::RemovePodFiles => self.files_removed = true,
+                    Action::RemovePodCgroup => self.cgroup_removed = true,
                     _ => {}
                 }
             }
@@ -137,8 +139,8 @@ impl Worker {
             match failure {
                 ActionError::NotStarted { name, waiting } => {
                     let image = order.pod.as_ref().and_then(|pod| {
-                        let mut containers = pod.spec().containers.iter();
-                        containers.find(|c| c.name == name.as_str())?.image.clone()
+                        let (_, container) = pod.container(name.as_str())?;
+                        container.image.clone()
                     });
                     let pause = jitter.spread(RETRY_AFTER_ERROR);
                     let image = image.unwrap_or_default();
@@ -174,12 +176,17 @@ impl Worker {
     }
 }
 
+/// Changes nothing in the runtime.
+fn is_local(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::RemovePodFiles | Action::RemovePodCgroup | Action::LinkLog { .. }
+    )
+}
+
 /// Waiting for a container's grace costs the runtime nothing.
 fn keeps_runtime_busy(action: &Action) -> bool {
-    !matches!(
-        action,
-        Action::StopContainer { .. } | Action::LinkLog { .. } | Action::RemovePodFiles
-    )
+    !is_local(action) && !matches!(action, Action::StopContainer { .. })
 }
 
 /// Actions of a step run side by side; all are waited for.
@@ -222,6 +229,7 @@ pub(super) fn kind_of(action: &Action) -> String {
         Action::RemoveSandbox { .. } => "remove sandbox".to_owned(),
         Action::LinkLog { name, .. } => format!("link {name}"),
         Action::RemovePodFiles => "remove files".to_owned(),
+        Action::RemovePodCgroup => "remove cgroup".to_owned(),
     }
 }
 

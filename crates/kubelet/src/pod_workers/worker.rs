@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet_model::{
-    Action, BackoffPolicy, ContainerName, DesiredPod, FullName, Grace, Mono, ObservedPod, PodUid,
-    ProbeResults, Steps, Waiting,
+    Action, BackoffPolicy, ContainerName, DesiredPod, EventType, FullName, Grace, Mono,
+    ObservedPod, PodUid, ProbeResults, Steps, Waiting,
 };
 use tokio::sync::{mpsc, watch};
 
 use super::Shared;
 use crate::pleg::{PodWatch, RuntimeState};
-use crate::pod_plan::{self, Memory, PlanContext, Termination};
+use crate::pod_plan::{self, Deadline, Memory, PlanContext, Termination};
+use crate::probe_manager::ProbeWatch;
 use crate::progress::Obstacle;
-use crate::status_manager::{Facts, Stage, generate, is_terminal};
+use crate::status_manager::{Ended, Facts, Stage, generate, is_terminal};
 
 /// What a worker is told.
 #[derive(Debug, Clone)]
@@ -68,6 +69,10 @@ pub(super) struct Worker {
     was_ending: bool,
     /// Containers known to rest after a crash, so that each rest is told once.
     pub(super) resting: BTreeSet<ContainerName>,
+    /// Why the agent ended the pod, if it did.
+    ended: Option<Ended>,
+    /// The pod's own control group is gone.
+    pub(super) cgroup_removed: bool,
     /// The last failure logged per kind of action, so that each is said once.
     pub(super) told: BTreeMap<String, String>,
 }
@@ -92,6 +97,7 @@ impl Worker {
         let seen = shared.observations.follow(&uid);
         let runtime = shared.runtime.current_and_update();
         let recoveries = runtime.recoveries;
+        let probe_watch = shared.probes.follow(&uid);
         Self {
             shared,
             uid,
@@ -99,6 +105,7 @@ impl Worker {
             reports,
             seen,
             memory: Memory::default(),
+            probe_watch,
             probes: ProbeResults::default(),
             fence: Mono::default(),
             requested: None,
@@ -110,6 +117,8 @@ impl Worker {
             recoveries,
             was_ending: false,
             resting: BTreeSet::new(),
+            ended: None,
+            cgroup_removed: false,
             told: BTreeMap::new(),
         }
     }
@@ -131,10 +140,12 @@ impl Worker {
                 self.memory.note_definition(pod);
             }
             self.memory.note_observation(&seen, self.now());
+            self.tend_probes(&order, &seen);
             let decision = self.decide(&order, &seen);
             self.report(&order, &seen, &decision);
             self.tell_of_back_off(&order, &decision);
             if decision.finished {
+                self.shared.probes.remove(&self.uid);
                 self.shared.progress.remove(&self.uid);
                 return;
             }
@@ -194,15 +205,43 @@ impl Worker {
         }
     }
 
+    /// Starts the probes of a pod that runs, ends those of one that does not.
+    fn tend_probes(&mut self, order: &Order, seen: &ObservedPod) {
+        let probes = &self.shared.probes;
+        match (&order.pod, order.intent) {
+            (Some(pod), Intent::Run) if self.ended_itself.is_none() => probes.ensure(pod),
+            _ if seen.may_run() => probes.stop_liveness_and_startup(&self.uid),
+            _ => probes.remove(&self.uid),
+        }
+        self.probes = probes.results(&self.uid);
+    }
+
+    /// When the pod's time is up; ends it if that is now.
+    fn watch_deadline(&mut self, pod: &DesiredPod) -> Option<Mono> {
+        let before = self.shared.statuses.get(&self.uid);
+        let start = before.and_then(|status| status.start_time.as_ref().map(|time| time.0));
+        match pod_plan::deadline(pod, start, self.shared.ports.clock.wall()) {
+            Deadline::None => None,
+            Deadline::In(left) => Some(self.now() + left),
+            Deadline::Passed => {
+                let ended = Ended::deadline_exceeded();
+                self.record(pod, EventType::Normal, "DeadlineExceeded", ended.message.clone());
+                self.ended = Some(ended);
+                None
+            }
+        }
+    }
+
     fn decide_live(&mut self, pod: &DesiredPod, seen: &ObservedPod) -> Decision {
         let now = self.now();
         let grace = Grace::from_secs(pod.spec().termination_grace_period_seconds.unwrap_or(30));
         if self.ended_itself.is_none() {
+            let time_is_up_at = self.watch_deadline(pod);
             let plan = pod_plan::plan_live(pod, seen, &self.context());
             let live = Decision {
                 steps: plan.steps,
                 waiting: plan.waiting,
-                wake_at: plan.wake_at,
+                wake_at: [plan.wake_at, time_is_up_at].into_iter().flatten().min(),
                 stage: Stage::Live,
                 finished: false,
             };
@@ -215,8 +254,12 @@ impl Worker {
             self.end_told = self.reports.try_send(Report::Ended(self.uid.clone())).is_ok();
         }
         let termination = *self.ended_itself.get_or_insert(Termination { since: now, grace });
+        let mut steps = pod_plan::plan_termination(Some(pod), seen, termination, now);
+        if steps.is_empty() && !self.cgroup_removed {
+            steps.push(vec![Action::RemovePodCgroup]);
+        }
         Decision {
-            steps: pod_plan::plan_termination(Some(pod), seen, termination, now),
+            steps,
             waiting: BTreeMap::new(),
             wake_at: None,
             stage: if seen.may_run() { Stage::Terminating } else { Stage::Terminated },
@@ -288,10 +331,15 @@ impl Worker {
             seen,
             waiting: &decision.waiting,
             pod_problem,
+            ended: self.ended.as_ref(),
+            probes: &self.probes,
+            users: &BTreeMap::new(),
+            recursive_read_only: false,
             before: self.shared.statuses.get(&self.uid).as_deref(),
             stage: decision.stage,
             runtime_name: &runtime.name,
             node_ips: &self.shared.settings.node_ips,
+            agent_started: self.shared.probes.agent_started(),
             wall: self.shared.ports.clock.wall(),
         })
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cgroups::CgroupError;
 use cri::CallError;
 use kubelet_model::{
     Action, ContainerId, ContainerName, DesiredPod, ObservedPod, PodUid, SandboxId, Waiting,
@@ -11,6 +12,7 @@ use kubelet_model::{
 
 use super::log_paths;
 use super::stop::Ended;
+use crate::container_manager::PodContainers;
 use crate::events::Recorder;
 use crate::ports::{DirEntry, Ports};
 use crate::settings::Settings;
@@ -51,6 +53,9 @@ pub enum ActionError {
     /// The runtime refused or did not answer.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// A control group could not be made or removed.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
     /// A file operation failed.
     #[error("cannot {what} {}: {why}", .path.display())]
     File {
@@ -126,7 +131,11 @@ impl Executor {
                     tracing::warn!(pod = %self.identity.uid, container = %name, %error, "log not linked");
                 }
             }
-            Action::RemovePodFiles => self.remove_files()?,
+            Action::RemovePodCgroup => self.pod_containers().remove(&self.identity.uid)?,
+            Action::RemovePodFiles => {
+                self.pod_containers().remove(&self.identity.uid)?;
+                self.remove_files()?;
+            }
         }
         Ok(())
     }
@@ -189,6 +198,12 @@ impl Executor {
         }
         let logs = log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity);
         self.ports.fs.remove_dir_all(&logs).map_err(file_error("remove", &logs))
+    }
+
+    /// The pods' control groups.
+    pub(super) fn pod_containers(&self) -> PodContainers {
+        let rules = self.settings.resources.clone();
+        PodContainers::new(Arc::clone(&self.ports.cgroups), rules)
     }
 
     pub(super) fn make_dir(&self, path: &Path) -> Result<(), ActionError> {

@@ -1,65 +1,166 @@
 //! The conditions that the agent owns. Pure.
+//!
+//! Conditions of others are passed on as the pod's object has them. Upstream:
+//! pkg/kubelet/status/generate.go.
 
-use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kubelet_model::ContainerKind;
 
-use super::generate::{Facts, truncate};
+use super::containers::{ContainerStatuses, ended, is_running};
+use super::generate::{Facts, Stage, generation, truncate};
+use super::{restart, restart_all};
 
-/// Reason and message of a condition that does not hold.
+/// Reason and message of a condition.
 type Because = (&'static str, String);
+
+const OWNED: [&str; 8] = [
+    "PodReadyToStartContainers",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    "PodScheduled",
+    "PodResizePending",
+    "PodResizeInProgress",
+    restart_all::CONDITION,
+];
 
 pub(super) fn conditions(
     facts: &Facts<'_>,
     phase: &str,
-    statuses: &[ContainerStatus],
+    statuses: &ContainerStatuses,
 ) -> Vec<PodCondition> {
-    let containers_ready = containers_ready(phase, statuses);
-    let initialized = if phase == "Succeeded" { Some("PodCompleted") } else { None };
-    vec![
-        condition(facts, "PodReadyToStartContainers", ready_to_start(facts)),
-        with_reason(condition(facts, "Initialized", Ok(())), initialized),
-        condition(facts, "Ready", containers_ready.clone()),
-        condition(facts, "ContainersReady", containers_ready),
-        condition(facts, "PodScheduled", Ok(())),
-    ]
+    let others = facts.pod.pod().status.as_ref().and_then(|status| status.conditions.as_ref());
+    let others = others.into_iter().flatten().filter(|c| !OWNED.contains(&c.type_.as_str()));
+    let mut all: Vec<PodCondition> = others.cloned().collect();
+    let containers_ready = containers_ready(facts, phase, statuses);
+    let ready = containers_ready.clone().and_then(|()| gates(facts, &all));
+    all.push(condition(facts, "PodReadyToStartContainers", ready_to_start(facts, phase)));
+    all.push(initialized(facts, phase, statuses));
+    all.push(condition(facts, "Ready", ready));
+    all.push(condition(facts, "ContainersReady", containers_ready));
+    all.push(condition(facts, "PodScheduled", Ok(())));
+    if restart::could_restart_all(facts.pod.spec()) {
+        all.push(all_restarting(facts, phase));
+    }
+    all
 }
 
 /// A ready sandbox with a network; otherwise what it waits for.
-fn ready_to_start(facts: &Facts<'_>) -> Result<(), Because> {
+fn ready_to_start(facts: &Facts<'_>, phase: &str) -> Result<(), Because> {
     let host_network = facts.pod.spec().host_network.unwrap_or(false);
-    let newest = facts.seen.sandboxes.first();
-    if newest.is_some_and(|s| s.ready && (host_network || !s.ips.is_empty())) {
-        return Ok(());
-    }
-    Err(("", facts.pod_problem.unwrap_or_default().to_owned()))
+    let missing = match facts.seen.sandboxes.first() {
+        None => "it is yet to be created",
+        Some(s) if !s.ready => "the last one has stopped, and a new one is yet to be created",
+        Some(_) if facts.seen.sandboxes.iter().filter(|s| s.ready).count() > 1 => {
+            "more than one is ready, and a single new one will replace them"
+        }
+        Some(s) if s.host_network != host_network => {
+            "it has the wrong network namespace and will be replaced"
+        }
+        Some(s) if !host_network && s.ips.is_empty() => {
+            "it has no network address and will be replaced"
+        }
+        Some(_) => return Ok(()),
+    };
+    // A pod that ends waits for nothing.
+    let waits = facts.stage == Stage::Live && !matches!(phase, "Succeeded" | "Failed");
+    let message = match facts.pod_problem {
+        Some(problem) => problem.to_owned(),
+        None if waits => format!("waiting for the sandbox: {missing}"),
+        None => String::new(),
+    };
+    Err(("", message))
 }
 
-fn containers_ready(phase: &str, statuses: &[ContainerStatus]) -> Result<(), Because> {
+fn initialized(facts: &Facts<'_>, phase: &str, statuses: &ContainerStatuses) -> PodCondition {
+    const KIND: &str = "Initialized";
+    if phase == "Succeeded" {
+        let holds = condition(facts, KIND, Ok(()));
+        return PodCondition { reason: Some("PodCompleted".to_owned()), ..holds };
+    }
+    let incomplete = |c: &&Container| match (ContainerKind::of_init(c), statuses.find(&c.name)) {
+        (ContainerKind::Sidecar, status) => status.is_none_or(|s| s.started != Some(true)),
+        (_, status) => status.is_none_or(|s| !s.ready),
+    };
+    let init = facts.pod.spec().init_containers.iter().flatten();
+    let incomplete = names(init.filter(incomplete));
+    let started = |s: &ContainerStatus| is_running(s) || ended(s).is_some();
+    // It never reverts: sidecars that start again, or init containers that run
+    // again in a new sandbox, do not undo what has been.
+    let holds = incomplete.is_empty()
+        || statuses.regular.iter().any(started)
+        || before(facts, KIND).is_some_and(|c| c.status == "True");
+    let because = || format!("containers with incomplete status: [{incomplete}]");
+    let holds = if holds { Ok(()) } else { Err(("ContainersNotInitialized", because())) };
+    condition(facts, KIND, holds)
+}
+
+/// Regular containers and sidecars, in the order of the spec.
+fn containers_ready(
+    facts: &Facts<'_>,
+    phase: &str,
+    statuses: &ContainerStatuses,
+) -> Result<(), Because> {
     match phase {
         "Succeeded" => return Err(("PodCompleted", String::new())),
         "Failed" => return Err(("PodFailed", String::new())),
         _ => {}
     }
-    let unready: Vec<_> = statuses.iter().filter(|s| !s.ready).map(|s| s.name.as_str()).collect();
+    let spec = facts.pod.spec();
+    let init = spec.init_containers.iter().flatten();
+    let sidecars = init.filter(|c| ContainerKind::of_init(c) == ContainerKind::Sidecar);
+    let unready = |c: &&Container| statuses.find(&c.name).is_none_or(|status| !status.ready);
+    let unready = names(sidecars.chain(&spec.containers).filter(unready));
     if unready.is_empty() {
         return Ok(());
     }
-    let message = format!("containers with unready status: [{}]", unready.join(" "));
-    Err(("ContainersNotReady", message))
+    Err(("ContainersNotReady", format!("containers with unready status: [{unready}]")))
+}
+
+/// Conditions by which others hold back a pod whose containers are ready.
+fn gates(facts: &Facts<'_>, others: &[PodCondition]) -> Result<(), Because> {
+    let mut closed = Vec::new();
+    for gate in facts.pod.spec().readiness_gates.iter().flatten() {
+        let kind = &gate.condition_type;
+        match others.iter().find(|c| c.type_ == *kind).map(|c| c.status.as_str()) {
+            Some("True") => {}
+            Some(status) => closed.push(format!(
+                "the status of pod readiness gate {kind:?} is not \"True\", but {status}"
+            )),
+            None => closed.push(format!(
+                "corresponding condition of pod readiness gate {kind:?} does not exist."
+            )),
+        }
+    }
+    if closed.is_empty() { Ok(()) } else { Err(("ReadinessGatesNotReady", closed.join(", "))) }
+}
+
+fn all_restarting(facts: &Facts<'_>, phase: &str) -> PodCondition {
+    let because = match phase {
+        "Succeeded" => ("PodCompleted", String::new()),
+        "Failed" => ("PodFailed", String::new()),
+        _ if restart_all::in_progress(facts) && !restart_all::is_cleaned_up(facts) => {
+            let message = "container exited with restart policy rule".to_owned();
+            let reason = Some("RestartAllContainersStarted".to_owned());
+            let holds = condition(facts, restart_all::CONDITION, Ok(()));
+            return PodCondition { reason, message: Some(message), ..holds };
+        }
+        _ => ("", String::new()),
+    };
+    condition(facts, restart_all::CONDITION, Err(because))
 }
 
 fn condition(facts: &Facts<'_>, kind: &str, holds: Result<(), Because>) -> PodCondition {
     let status = if holds.is_ok() { "True" } else { "False" };
     let (reason, message) = holds.err().unwrap_or_default();
-    let before = facts
-        .before
-        .and_then(|b| b.conditions.as_ref())
-        .and_then(|all| all.iter().find(|c| c.type_ == kind && c.status == status));
+    let before = before(facts, kind).filter(|c| c.status == status);
     PodCondition {
         type_: kind.to_owned(),
         status: status.to_owned(),
         reason: (!reason.is_empty()).then(|| reason.to_owned()),
         message: (!message.is_empty()).then_some(message),
+        observed_generation: generation(facts),
         last_transition_time: before
             .and_then(|b| b.last_transition_time.clone())
             .or(Some(Time(truncate(facts.wall)))),
@@ -67,7 +168,10 @@ fn condition(facts: &Facts<'_>, kind: &str, holds: Result<(), Because>) -> PodCo
     }
 }
 
-fn with_reason(mut condition: PodCondition, reason: Option<&str>) -> PodCondition {
-    condition.reason = reason.map(str::to_owned).or(condition.reason);
-    condition
+fn before<'a>(facts: &Facts<'a>, kind: &str) -> Option<&'a PodCondition> {
+    facts.before?.conditions.as_ref()?.iter().find(|c| c.type_ == kind)
+}
+
+fn names<'a>(containers: impl Iterator<Item = &'a Container>) -> String {
+    containers.map(|c| c.name.as_str()).collect::<Vec<_>>().join(" ")
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerUser, HostIP, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubelet_model::{ContainerName, DesiredPod, ObservedPod, Waiting};
+use kubelet_model::{ContainerId, ContainerName, DesiredPod, ObservedPod, ProbeResults, Waiting};
 
-use super::{conditions, containers, phase};
+use super::{addresses, conditions, containers, finish, messages, phase};
 use crate::runtime_manager::qos_class;
 
 /// How far along a pod is.
@@ -21,6 +21,25 @@ pub enum Stage {
     Terminated,
 }
 
+/// Why the agent itself ended a pod, e.g. `DeadlineExceeded`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// `status.reason`.
+    pub reason: String,
+    /// `status.message`.
+    pub message: String,
+}
+
+impl Ended {
+    /// The pod's time is up.
+    pub fn deadline_exceeded() -> Self {
+        Self {
+            reason: "DeadlineExceeded".to_owned(),
+            message: "Pod was active on the node longer than the specified deadline".to_owned(),
+        }
+    }
+}
+
 /// Everything a status depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
@@ -32,6 +51,14 @@ pub struct Facts<'a> {
     pub waiting: &'a BTreeMap<ContainerName, Waiting>,
     /// Why the whole pod makes no progress, if so.
     pub pod_problem: Option<&'a str>,
+    /// Why the agent ended the pod, if it did.
+    pub ended: Option<&'a Ended>,
+    /// What the probes of its containers say.
+    pub probes: &'a ProbeResults,
+    /// As whom each instance's first process runs, where the runtime tells.
+    pub users: &'a BTreeMap<ContainerId, ContainerUser>,
+    /// The pod's runtime handler can mount recursively read-only.
+    pub recursive_read_only: bool,
     /// Its status before.
     pub before: Option<&'a PodStatus>,
     /// How far along it is.
@@ -40,31 +67,40 @@ pub struct Facts<'a> {
     pub runtime_name: &'a str,
     /// The node's addresses, primary first.
     pub node_ips: &'a [String],
+    /// Wall-clock time at which the agent started.
+    pub agent_started: Timestamp,
     /// Wall-clock now.
     pub wall: Timestamp,
 }
 
 /// The status.
 pub fn generate(facts: &Facts<'_>) -> PodStatus {
+    let mut statuses = containers::statuses(facts);
+    let outcome = outcome(facts, phase::phase(facts, &statuses));
+    if facts.stage == Stage::Terminated {
+        finish::finish(facts, &mut statuses);
+    }
     let spec = facts.pod.spec();
-    let statuses = containers::statuses(facts);
-    let phase = phase::phase(facts, &statuses);
-    let sticky = facts.before.filter(|before| is_terminal(before));
-    let phase = sticky.and_then(|before| before.phase.clone()).unwrap_or_else(|| phase.to_owned());
-    let pod_ips = pod_ips(facts);
+    messages::limit(spec, &mut statuses);
+    let (host_ips, pod_ips) = (addresses::host_ips(facts), addresses::pod_ips(facts));
     PodStatus {
-        conditions: Some(conditions::conditions(facts, &phase, &statuses)),
-        container_statuses: Some(statuses),
-        host_ip: facts.node_ips.first().cloned(),
-        host_ips: list(facts.node_ips.iter().take(2).map(|ip| HostIP { ip: ip.clone() })),
+        conditions: Some(conditions::conditions(facts, &outcome.phase, &statuses)),
+        init_container_statuses: list(statuses.init.into_iter()),
+        container_statuses: Some(statuses.regular),
+        ephemeral_container_statuses: list(statuses.ephemeral.into_iter()),
+        host_ip: host_ips.first().cloned(),
+        host_ips: list(host_ips.into_iter().map(|ip| HostIP { ip })),
         pod_ip: pod_ips.first().cloned(),
-        pod_ips: list(pod_ips.iter().map(|ip| PodIP { ip: ip.clone() })),
+        pod_ips: list(pod_ips.into_iter().map(|ip| PodIP { ip })),
         qos_class: Some(qos_class(spec).as_str().to_owned()),
+        observed_generation: generation(facts),
         start_time: facts
             .before
             .and_then(|before| before.start_time.clone())
             .or(Some(Time(truncate(facts.wall)))),
-        phase: Some(phase),
+        phase: Some(outcome.phase),
+        reason: outcome.reason,
+        message: outcome.message,
         ..PodStatus::default()
     }
 }
@@ -79,17 +115,36 @@ pub(super) fn truncate(wall: Timestamp) -> Timestamp {
     Timestamp::from_second(wall.as_second()).unwrap_or(wall)
 }
 
-fn pod_ips(facts: &Facts<'_>) -> Vec<String> {
-    if facts.pod.spec().host_network.unwrap_or(false) {
-        return facts.node_ips.to_vec();
+/// The version of the pod that this status speaks of.
+pub(super) fn generation(facts: &Facts<'_>) -> Option<i64> {
+    facts.pod.pod().metadata.generation.filter(|generation| *generation != 0)
+}
+
+/// The phase with what explains it.
+struct Outcome {
+    phase: String,
+    reason: Option<String>,
+    message: Option<String>,
+}
+
+/// A terminal phase never changes again; the agent's own verdict comes next;
+/// otherwise the containers tell. What explains a phase stays as long as it does.
+fn outcome(facts: &Facts<'_>, told: &str) -> Outcome {
+    let terminal = facts.before.filter(|before| is_terminal(before));
+    if let (None, Some(ended)) = (terminal, facts.ended) {
+        return Outcome {
+            phase: "Failed".to_owned(),
+            reason: Some(ended.reason.clone()),
+            message: Some(ended.message.clone()),
+        };
     }
-    let seen = facts.seen.sandboxes.iter().find(|s| !s.ips.is_empty()).map(|s| s.ips.clone());
-    let before = || {
-        let ips = facts.before?.pod_ips.as_ref()?;
-        Some(ips.iter().map(|ip| ip.ip.clone()).collect())
-    };
-    // A pod that has lost its sandbox keeps its address until it has a new one.
-    seen.or_else(before).unwrap_or_default()
+    let phase = terminal.and_then(|before| before.phase.as_deref()).unwrap_or(told);
+    let kept = facts.before.filter(|before| before.phase.as_deref() == Some(phase));
+    Outcome {
+        phase: phase.to_owned(),
+        reason: kept.and_then(|before| before.reason.clone()),
+        message: kept.and_then(|before| before.message.clone()),
+    }
 }
 
 fn list<T>(items: impl Iterator<Item = T>) -> Option<Vec<T>> {

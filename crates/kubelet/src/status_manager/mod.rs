@@ -3,14 +3,23 @@
 //! Owns the last status of every pod. Workers write, the server reads. Never
 //! talks to the runtime. Upstream: pkg/kubelet/status, kubelet_pods.go.
 
+mod addresses;
 mod conditions;
 mod containers;
+mod details;
+mod finish;
 mod generate;
+mod instance;
+mod messages;
 mod phase;
+mod readiness;
+mod restart;
+mod restart_all;
 #[cfg(test)]
 mod tests;
+mod transitions;
 
-pub use generate::{Facts, Stage, generate, is_terminal};
+pub use generate::{Ended, Facts, Stage, generate, is_terminal};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -29,32 +38,51 @@ pub struct PodView {
     pub status: Arc<PodStatus>,
 }
 
+/// A pod with the change of its status that was last refused, so that it is told once.
+#[derive(Debug)]
+struct Entry {
+    view: PodView,
+    refused: Option<String>,
+}
+
 /// The statuses of all pods. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Statuses(Arc<Mutex<BTreeMap<PodUid, PodView>>>);
+pub struct Statuses(Arc<Mutex<BTreeMap<PodUid, Entry>>>);
 
 impl Statuses {
-    /// Takes over a pod's new version or status; logs a change of phase.
+    /// Takes over a pod's new version or status; logs a change of phase. A status
+    /// in which a container comes back that has ended for good is refused: the
+    /// old one stays, and the error is logged once.
     pub fn set(&self, pod: &DesiredPod, status: PodStatus) {
         let uid = pod.uid().clone();
         let mut all = self.lock();
-        let old = all.get(&uid);
-        if old.is_some_and(|old| *old.status == status && Arc::ptr_eq(&old.pod, pod.pod())) {
-            return;
+        let old = all.get_mut(&uid);
+        if let Some(old) = old {
+            let view = &old.view;
+            if *view.status == status && Arc::ptr_eq(&view.pod, pod.pod()) {
+                old.refused = None;
+                return;
+            }
+            if let Some(revived) = transitions::illegal(pod.spec(), &view.status, &status) {
+                let container = revived.name.clone();
+                old.view.pod = Arc::clone(pod.pod());
+                old.refuse(pod, container);
+                return;
+            }
         }
-        if old.is_none_or(|old| old.status.phase != status.phase) {
+        let before = all.get(&uid).map(|old| &old.view.status.phase);
+        if before.is_none_or(|before| *before != status.phase) {
             let phase = status.phase.as_deref().unwrap_or_default();
             tracing::info!(pod = %pod.full_name(), uid = %uid, phase, "pod phase changed");
         }
-        all.insert(
-            uid.clone(),
-            PodView { uid, pod: Arc::clone(pod.pod()), status: Arc::new(status) },
-        );
+        let view =
+            PodView { uid: uid.clone(), pod: Arc::clone(pod.pod()), status: Arc::new(status) };
+        all.insert(uid, Entry { view, refused: None });
     }
 
     /// The last status of a pod.
     pub fn get(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
-        self.lock().get(uid).map(|view| Arc::clone(&view.status))
+        self.lock().get(uid).map(|old| Arc::clone(&old.view.status))
     }
 
     /// Forgets a pod that is no more.
@@ -69,10 +97,25 @@ impl Statuses {
 
     /// Every pod with its status.
     pub fn all(&self) -> Vec<PodView> {
-        self.lock().values().cloned().collect()
+        self.lock().values().map(|old| old.view.clone()).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PodUid, PodView>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PodUid, Entry>> {
         self.0.lock().expect("status lock: no code panics while holding it")
+    }
+}
+
+impl Entry {
+    fn refuse(&mut self, pod: &DesiredPod, container: String) {
+        if self.refused.as_ref() == Some(&container) {
+            return;
+        }
+        tracing::error!(
+            pod = %pod.full_name(),
+            uid = %pod.uid(),
+            container,
+            "status refused: a container that ended for good came back; the earlier status stays until it ends again"
+        );
+        self.refused = Some(container);
     }
 }

@@ -1,50 +1,104 @@
 //! The pod's phase from its containers' states. Pure.
 
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec};
+use kubelet_model::{ContainerKind, ContainerName};
 
+use super::containers::{ContainerStatuses, ended, is_running};
 use super::generate::Facts;
-use crate::pod_plan::{RestartPolicy, restart_policy};
+use super::instance::is_presumed;
+use super::restart::{RESTARTING_ALL, may_restart};
+
+/// What one container's status means for the phase.
+enum Life {
+    /// Runs.
+    Running { started: bool },
+    /// Ended, and no instance runs yet that would replace it.
+    Ended(End),
+    /// Has not run yet.
+    Waiting,
+}
+
+struct End {
+    code: i32,
+    restarts: bool,
+}
+
+#[derive(Default)]
+struct Tally {
+    /// Some init container failed for good.
+    init_failed: bool,
+    /// Some container has yet to run, or to finish before others may run.
+    waiting: bool,
+    /// Some sidecar runs but has not started.
+    starting: bool,
+    running: bool,
+    /// Of regular containers. Sidecars that ended do not count: they end with the pod.
+    ends: Vec<End>,
+}
 
 /// The phase of a pod whose earlier phase was not terminal. A static pod's phase
 /// is not forced when it is removed: its containers tell.
-pub(super) fn phase(facts: &Facts<'_>, statuses: &[ContainerStatus]) -> &'static str {
-    let policy = restart_policy(facts.pod.spec());
-    let (mut waiting, mut running, mut stopped, mut succeeded) = (0, 0, 0, 0);
-    let mut restartable = false;
-    for status in statuses {
-        let state = status.state.as_ref();
-        let last = status.last_state.as_ref().and_then(|s| s.terminated.as_ref());
-        if state.is_some_and(|s| s.running.is_some()) {
-            running += 1;
-        } else if let Some(ended) = state.and_then(|s| s.terminated.as_ref()) {
-            stopped += 1;
-            succeeded += i32::from(ended.exit_code == 0);
-            restartable |= restarts(policy, ended);
-        } else if let Some(ended) = last {
-            stopped += 1;
-            succeeded += i32::from(ended.exit_code == 0);
-            restartable |= restarts(policy, ended);
-        } else {
-            waiting += 1;
-        }
-    }
-    if waiting > 0 {
+pub(super) fn phase(facts: &Facts<'_>, statuses: &ContainerStatuses) -> &'static str {
+    let tally = tally(facts.pod.spec(), statuses);
+    if tally.init_failed {
+        "Failed"
+    } else if tally.waiting || (tally.starting && !has_initialized(facts)) {
         "Pending"
-    } else if running > 0 || (stopped > 0 && restartable) {
+    } else if tally.running || tally.ends.iter().any(|end| end.restarts) {
         "Running"
-    } else if stopped == 0 {
+    } else if tally.ends.is_empty() {
         "Pending"
-    } else if stopped == succeeded {
+    } else if tally.ends.iter().all(|end| end.code == 0) {
         "Succeeded"
     } else {
         "Failed"
     }
 }
 
-fn restarts(policy: RestartPolicy, ended: &ContainerStateTerminated) -> bool {
-    match policy {
-        RestartPolicy::Always => true,
-        RestartPolicy::OnFailure => ended.exit_code != 0,
-        RestartPolicy::Never => false,
+fn tally(spec: &PodSpec, statuses: &ContainerStatuses) -> Tally {
+    let mut tally = Tally::default();
+    for container in spec.init_containers.iter().flatten() {
+        let sidecar = ContainerKind::of_init(container) == ContainerKind::Sidecar;
+        match life(spec, container, statuses.find(&container.name)) {
+            Life::Running { started } if sidecar => {
+                tally.running = true;
+                tally.starting |= !started;
+            }
+            Life::Ended(_) if sidecar => {}
+            Life::Ended(end) => tally.init_failed |= end.code != 0 && !end.restarts,
+            Life::Running { .. } | Life::Waiting => tally.waiting = true,
+        }
     }
+    for container in &spec.containers {
+        match life(spec, container, statuses.find(&container.name)) {
+            Life::Running { .. } => tally.running = true,
+            Life::Ended(end) => tally.ends.push(end),
+            Life::Waiting => tally.waiting = true,
+        }
+    }
+    tally
+}
+
+fn life(spec: &PodSpec, container: &Container, status: Option<&ContainerStatus>) -> Life {
+    let Some(status) = status else { return Life::Waiting };
+    if is_running(status) {
+        return Life::Running { started: status.started == Some(true) };
+    }
+    let last = || status.last_state.as_ref().and_then(|s| s.terminated.as_ref());
+    // A pod that is removed before it ran does not come to have run by that.
+    let seen = ended(status).filter(|ended| !is_presumed(ended));
+    let Some(ended) = seen.or_else(last) else { return Life::Waiting };
+    let code = ended.exit_code;
+    let all_restart = ended.reason.as_deref() == Some(RESTARTING_ALL);
+    Life::Ended(End { code, restarts: all_restart || may_restart(container, spec, code) })
+}
+
+/// Regular containers exist in the present sandbox: a sidecar that starts again
+/// does not take the pod back to its beginning.
+fn has_initialized(facts: &Facts<'_>) -> bool {
+    let Some(sandbox) = facts.seen.sandboxes.first().filter(|s| s.ready) else { return false };
+    facts.pod.spec().containers.iter().any(|c| {
+        let name = ContainerName::new(&c.name);
+        facts.seen.instances(&name).any(|instance| instance.sandbox == sandbox.id)
+    })
 }
