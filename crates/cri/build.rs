@@ -3,9 +3,10 @@
 use std::error::Error;
 
 const INCLUDE: &str = "proto";
-const PROTOS: [&str; 4] = [
+const PROTOS: [&str; 5] = [
     "runtime/v1/api.proto",
     "runtime/v1/image.proto",
+    "containerd/content.proto",
     "containerd/events.proto",
     "containerd/payloads.proto",
 ];

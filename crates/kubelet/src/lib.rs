@@ -10,6 +10,7 @@ pub mod progress;
 pub mod pod_sources;
 pub mod pleg;
 pub mod pod_plan;
+pub mod image_manager;
 pub mod runtime_manager;
 pub mod pod_workers;
 pub mod status_manager;

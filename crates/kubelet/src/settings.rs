@@ -6,6 +6,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::image_manager::ImageSettings;
+
 /// Settings of one agent.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -41,6 +43,8 @@ pub struct Settings {
     pub node_ips: Vec<String>,
     /// Dead instances kept per container name.
     pub max_dead_per_container: u32,
+    /// Of the image manager.
+    pub images: ImageSettings,
 }
 
 impl Settings {
@@ -63,6 +67,7 @@ impl Settings {
             memory_bytes: 0,
             node_ips: Vec::new(),
             max_dead_per_container: 1,
+            images: ImageSettings::default(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use crate::events::Recorder;
+use crate::image_manager::Images;
 use crate::metered::Metered;
 use crate::metrics::Metrics;
 use crate::pleg::Observations;
@@ -36,6 +37,7 @@ impl Agent {
         let (observations, runtime) = pleg::start(&ports, &metrics, settings.follow_events);
         let recorder = Recorder::new(Arc::clone(&ports.clock));
         let progress = ProgressBoard::default();
+        let images = Images::start(&settings, &ports, &recorder);
         let lanes = settings.lanes;
         let shared = Shared {
             ports,
@@ -46,6 +48,7 @@ impl Agent {
             metrics: Arc::clone(&metrics),
             recorder: recorder.clone(),
             progress: progress.clone(),
+            images,
             lanes: Arc::new(Semaphore::new(lanes)),
         };
         pod_workers::start(shared, desired);

@@ -7,6 +7,7 @@
 mod clock;
 mod fs;
 mod http;
+mod programs;
 mod real_fs;
 mod rng;
 mod tasks;
@@ -14,6 +15,7 @@ mod tasks;
 pub use clock::{Clock, SystemClock};
 pub use fs::{ChangeStream, DirEntry, FileStamp, Fs};
 pub use http::{Fetched, HttpFetch, HttpFetchError, HyperFetch};
+pub use programs::{NoPrograms, ProgramCall, ProgramError, Programs, RealPrograms};
 pub use real_fs::RealFs;
 pub use rng::Jitter;
 pub use tasks::{TaskHandle, Tasks};
@@ -29,6 +31,8 @@ pub struct Ports {
     pub fs: Arc<dyn Fs>,
     /// Fetches manifests from a URL.
     pub http: Arc<dyn HttpFetch>,
+    /// Runs credential providers.
+    pub programs: Arc<dyn Programs>,
     /// Wall and monotonic time.
     pub clock: Arc<dyn Clock>,
     /// Randomness for jitter.

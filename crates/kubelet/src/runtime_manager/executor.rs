@@ -11,6 +11,7 @@ use kubelet_model::{
 
 use super::log_paths;
 use crate::events::Recorder;
+use crate::image_manager::Images;
 use crate::ports::{DirEntry, Ports};
 use crate::settings::Settings;
 
@@ -76,6 +77,7 @@ pub struct Executor {
     pub(super) ports: Ports,
     pub(super) settings: Arc<Settings>,
     pub(super) recorder: Recorder,
+    pub(super) images: Images,
     pub(super) identity: PodIdentity,
     pub(super) pod: Option<DesiredPod>,
     pub(super) sandbox: Option<(SandboxId, u32)>,
@@ -87,12 +89,13 @@ impl Executor {
         ports: Ports,
         settings: Arc<Settings>,
         recorder: Recorder,
+        images: Images,
         identity: PodIdentity,
         pod: Option<DesiredPod>,
         seen: &ObservedPod,
     ) -> Self {
         let sandbox = seen.sandboxes.first().map(|s| (s.id.clone(), s.attempt));
-        Self { ports, settings, recorder, identity, pod, sandbox }
+        Self { ports, settings, recorder, images, identity, pod, sandbox }
     }
 
     /// Performs one action.
