@@ -14,8 +14,8 @@ use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use crate::answers;
-use crate::containerd::content::content_client::ContentClient;
 use crate::containerd::content;
+use crate::containerd::content::content_client::ContentClient;
 use crate::containerd::events_client::EventsClient;
 use crate::endpoint::{EndpointError, Socket};
 use crate::error::{CallError, CallErrorKind};

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use cri::{ClientConfig, CriClient, EndpointError};
 use kubelet_config::{Config, Flags};
 
+use crate::image_manager::ImageSettings;
 use crate::image_manager::docker_config::DockerConfigDirs;
 use crate::image_manager::plugins::{self, ProviderConfigError};
 use crate::image_manager::records::Verification;
-use crate::image_manager::ImageSettings;
 use crate::ports::{Fs, HyperFetch, Jitter, Ports, RealFs, RealPrograms, SystemClock, Tasks};
 use crate::server::{self, ListenError};
 use crate::settings::Settings;

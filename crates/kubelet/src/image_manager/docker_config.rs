@@ -209,13 +209,18 @@ mod tests {
         let logins = parse_json(json).unwrap();
         assert_eq!(logins["r.io"], login("joe", "s:e"));
         assert_eq!(logins["q.io"], login("ann", "pw"));
-        assert_eq!(parse_legacy(br#"{"r.io":{"auth":"am9lOnBhc3M"}}"#).unwrap()["r.io"], login("joe", "pass"));
+        assert_eq!(
+            parse_legacy(br#"{"r.io":{"auth":"am9lOnBhc3M"}}"#).unwrap()["r.io"],
+            login("joe", "pass")
+        );
         assert_eq!(parse_json(b"{}").unwrap(), Logins::new());
     }
 
     #[test]
     fn errors_hold_no_secret() {
-        for text in [r#"{"auths":{"r.io":"s3cret"}}"#, r#"{"auths":{"r.io":{"auth":"s3cret"}}}"#, "s3cret"] {
+        for text in
+            [r#"{"auths":{"r.io":"s3cret"}}"#, r#"{"auths":{"r.io":{"auth":"s3cret"}}}"#, "s3cret"]
+        {
             let error = parse_json(text.as_bytes()).unwrap_err().to_string();
             assert!(!error.contains("s3cret"), "{error}");
         }
@@ -223,7 +228,14 @@ mod tests {
 
     #[test]
     fn base64_as_go_reads_it() {
-        for (text, want) in [("", ""), ("YQ==", "a"), ("YQ", "a"), ("YWI=", "ab"), ("YWJj", "abc"), ("YW\nJj", "abc")] {
+        for (text, want) in [
+            ("", ""),
+            ("YQ==", "a"),
+            ("YQ", "a"),
+            ("YWI=", "ab"),
+            ("YWJj", "abc"),
+            ("YW\nJj", "abc"),
+        ] {
             assert_eq!(decode_base64(text).as_deref(), Some(want.as_bytes()), "{text:?}");
         }
         for text in ["Y", "YQ=", "Y===", "Y!==", "=", "YQ==YQ=="] {

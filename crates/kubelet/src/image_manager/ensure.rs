@@ -107,7 +107,11 @@ impl Request<'_> {
         true
     }
 
-    async fn pull(&self, reference: &Reference, spec: v1::ImageSpec) -> Result<String, ImageProblem> {
+    async fn pull(
+        &self,
+        reference: &Reference,
+        spec: v1::ImageSpec,
+    ) -> Result<String, ImageProblem> {
         let (manager, image) = (self.manager, self.image);
         let account = self.pod.spec().service_account_name.as_deref().unwrap_or_default();
         let logins = manager.logins(&reference.repository, account).await;
@@ -157,7 +161,11 @@ impl Request<'_> {
 
     fn failed(&self, error: &PullError) -> ImageProblem {
         let image = self.image;
-        self.tell(EventType::Warning, "Failed", &format!("Failed to pull image {image:?}: {error}"));
+        self.tell(
+            EventType::Warning,
+            "Failed",
+            &format!("Failed to pull image {image:?}: {error}"),
+        );
         let (reason, message) = explain(image, &error.message);
         // A runtime that is away says nothing about the image; the plan paces the next try.
         let retry_after = (!error.unreachable).then(|| {
@@ -216,4 +224,33 @@ fn explain(image: &str, error: &str) -> (WaitReason, String) {
 
 fn go_millis(duration: Duration) -> GoDuration {
     GoDuration::from_millis(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_texts_stand_for_reasons() {
+        for (error, reason, message) in [
+            ("no", WaitReason::ErrImagePull, "no"),
+            (
+                "RegistryUnavailable: down",
+                WaitReason::RegistryUnavailable,
+                "image pull failed for x because the registry is unavailable: down",
+            ),
+            (
+                "SignatureValidationFailed: forged",
+                WaitReason::SignatureValidationFailed,
+                "image pull failed for x because the signature validation failed: forged",
+            ),
+        ] {
+            assert_eq!(explain("x", error), (reason, message.to_owned()));
+        }
+    }
+
+    #[test]
+    fn durations_are_cut_to_milliseconds() {
+        assert_eq!(go_millis(Duration::from_micros(1_234_567)).to_string(), "1.234s");
+    }
 }

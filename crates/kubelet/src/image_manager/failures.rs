@@ -93,7 +93,8 @@ mod tests {
         assert_eq!(failures.held(&uid, "x", at(10)), None);
         assert_eq!(failures.held(&uid, "y", at(4)), None);
         assert_eq!(failures.held(&other, "x", at(4)), None);
-        let waits = [10, 30, 70, 150, 310, 610].map(|t| failures.note(&uid, "x", why, at(t)).as_secs());
+        let waits =
+            [10, 30, 70, 150, 310, 610].map(|t| failures.note(&uid, "x", why, at(t)).as_secs());
         assert_eq!(waits, [20, 40, 80, 160, 300, 300]);
         assert_eq!(failures.note(&uid, "x", why, at(1_211)).as_secs(), 10);
         failures.note(&other, "x", why, at(5_000));

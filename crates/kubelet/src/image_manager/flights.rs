@@ -28,8 +28,7 @@ impl<K: Ord + Clone, T: Clone> Flights<K, T> {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let mut flights =
-            self.0.lock().expect("flight lock: no code panics while holding it");
+        let mut flights = self.0.lock().expect("flight lock: no code panics while holding it");
         if let Some(work) = flights.get(key).and_then(WeakShared::upgrade)
             // What has ended is of yesterday, though a caller may still hold it.
             && work.peek().is_none()

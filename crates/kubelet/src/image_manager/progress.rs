@@ -67,10 +67,8 @@ impl Board {
         }
         let alone = pulls.len() == 1;
         for download in downloads {
-            let progress = PullProgress {
-                done: download.done.min(download.total),
-                total: download.total,
-            };
+            let progress =
+                PullProgress { done: download.done.min(download.total), total: download.total };
             let known = pulls.values_mut().find_map(|p| p.downloads.get_mut(&download.name));
             if let Some(known) = known {
                 *known = progress;

@@ -17,12 +17,7 @@ impl TokenBucket {
     /// `per_second` tokens come in, `burst` fit in.
     pub fn new(per_second: u32, burst: u32) -> Self {
         let burst = f64::from(burst);
-        Self {
-            per_second: f64::from(per_second),
-            burst,
-            tokens: burst,
-            filled_at: Mono::default(),
-        }
+        Self { per_second: f64::from(per_second), burst, tokens: burst, filled_at: Mono::default() }
     }
 
     /// Takes a token if there is one.

@@ -119,8 +119,7 @@ async fn run_to_end(call: ProgramCall) -> Result<Vec<u8>, ProgramError> {
             let _ = input.write_all(&call.input).await;
         }
     };
-    let ((), output, complaint) =
-        tokio::join!(feed, read_output(output), read_complaint(errors));
+    let ((), output, complaint) = tokio::join!(feed, read_output(output), read_complaint(errors));
     let output = output.map_err(failed)?;
     if output.len() as u64 > OUTPUT_BYTES_MAX {
         return Err(ProgramError::TooMuch { path });

@@ -45,9 +45,10 @@ impl Executor {
         let runtime = &*self.ports.runtime;
         let sandbox_config =
             sandbox_spec::sandbox_config(pod, *attempt, &self.settings.pod_logs_dir);
-        let image = self.images.ensure(pod, container, &sandbox_config).await.map_err(|problem| {
-            ActionError::NotStarted { name: name.clone(), waiting: problem.waiting }
-        })?;
+        let image =
+            self.images.ensure(pod, container, &sandbox_config).await.map_err(|problem| {
+                ActionError::NotStarted { name: name.clone(), waiting: problem.waiting }
+            })?;
 
         let log_dir =
             log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity).join(name.as_str());

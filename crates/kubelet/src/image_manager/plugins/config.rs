@@ -17,11 +17,8 @@ use crate::ports::{Fs, Programs};
 /// Largest file read.
 const FILE_BYTES_MAX: usize = 1 << 20;
 /// Versions of the configuration.
-const CONFIG_VERSIONS: [&str; 3] = [
-    "kubelet.config.k8s.io/v1",
-    "kubelet.config.k8s.io/v1beta1",
-    "kubelet.config.k8s.io/v1alpha1",
-];
+const CONFIG_VERSIONS: [&str; 3] =
+    ["kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"];
 /// Versions of the talk with a provider; tokens need the first.
 const PROVIDER_VERSIONS: [&str; 3] = [
     "credentialprovider.kubelet.k8s.io/v1",

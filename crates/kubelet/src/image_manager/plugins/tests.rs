@@ -64,7 +64,9 @@ async fn users(plugins: &Plugins, image: &str, account: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn answers_are_kept_for_what_they_are_good_for() {
-    for (scope, want) in [("Image", ["1", "2", "3", "1"]), ("Registry", ["1", "1", "2", "1"]), ("Global", ["1"; 4])] {
+    for (scope, want) in
+        [("Image", ["1", "2", "3", "1"]), ("Registry", ["1", "1", "2", "1"]), ("Global", ["1"; 4])]
+    {
         let plugins = plugins(scope, "", provider());
         for (image, want) in ["a.io/x", "a.io/y", "b.io/x", "a.io/x"].iter().zip(want) {
             assert_eq!(users(&plugins, image, "").await, want, "{scope} {image}");
@@ -77,7 +79,9 @@ async fn answers_end() {
     let by_default = plugins("Image", "", provider());
     let own = plugins("Image", r#""cacheDuration":"5m","#, provider());
     let never = plugins("Image", r#""cacheDuration":"0s","#, provider());
-    for (plugins, want) in [(&by_default, ["1", "1", "2"]), (&own, ["1", "1", "1"]), (&never, ["1", "2", "3"])] {
+    for (plugins, want) in
+        [(&by_default, ["1", "1", "2"]), (&own, ["1", "1", "1"]), (&never, ["1", "2", "3"])]
+    {
         let mut seen = Vec::new();
         for pause in [0, 30, 40] {
             tokio::time::sleep(Duration::from_secs(pause)).await;

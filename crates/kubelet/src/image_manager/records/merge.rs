@@ -39,9 +39,8 @@ fn add(old: &PullCredentials, new: &PullCredentials) -> PullCredentials {
         }
         all.kubernetes_secrets.retain(|known| !known.is_same(secret));
         all.kubernetes_secrets.push(secret.clone());
-        all.kubernetes_secrets.sort_by(|a, b| {
-            (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid))
-        });
+        all.kubernetes_secrets
+            .sort_by(|a, b| (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid)));
     }
     for account in &new.kubernetes_service_accounts {
         if !old.kubernetes_service_accounts.contains(account) {
@@ -66,7 +65,10 @@ mod tests {
             name: (*name).into(),
             credential_hash: (*hash).into(),
         };
-        PullCredentials { kubernetes_secrets: list.iter().map(secret).collect(), ..Default::default() }
+        PullCredentials {
+            kubernetes_secrets: list.iter().map(secret).collect(),
+            ..Default::default()
+        }
     }
 
     #[test]
@@ -75,7 +77,10 @@ mod tests {
         let empty = PulledRecord::new("ref", Timestamp::UNIX_EPOCH);
         assert_eq!(merge(&empty, "x", &PullCredentials::default(), now), None);
         let one = merge(&empty, "x", &secrets(&[("b", "1")]), now).unwrap();
-        assert_eq!((one.credential_mapping["x"].clone(), one.last_updated_time), (secrets(&[("b", "1")]), now));
+        assert_eq!(
+            (one.credential_mapping["x"].clone(), one.last_updated_time),
+            (secrets(&[("b", "1")]), now)
+        );
         assert_eq!(merge(&one, "x", &secrets(&[("b", "1")]), now), None);
         let two = merge(&one, "x", &secrets(&[("a", "2")]), now).unwrap();
         assert_eq!(two.credential_mapping["x"], secrets(&[("a", "2"), ("b", "1")]));

@@ -134,7 +134,8 @@ impl Records {
     ) -> Result<(Option<PulledRecord>, bool), RecordError> {
         let record = self.read::<PulledRecord>(&self.pulled.join(format::file_name(image_ref)))?;
         // Another image of the same digest is not expected; it would prove nothing.
-        let record = record.map(|(record, _)| record).filter(|record| record.image_ref == image_ref);
+        let record =
+            record.map(|(record, _)| record).filter(|record| record.image_ref == image_ref);
         if record.is_some() || self.lock().contains_key(image) {
             return Ok((record, true));
         }

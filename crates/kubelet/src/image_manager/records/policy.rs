@@ -199,8 +199,10 @@ mod tests {
 
     #[test]
     fn a_full_record_grows_no_more() {
-        let full = with_secrets((0..100).map(|n| secret(&format!("s{n}"), &format!("h{n}"))).collect());
-        let own = |secret: PullSecret| PodCredentials { secrets: vec![secret], ..Default::default() };
+        let full =
+            with_secrets((0..100).map(|n| secret(&format!("s{n}"), &format!("h{n}"))).collect());
+        let own =
+            |secret: PullSecret| PodCredentials { secrets: vec![secret], ..Default::default() };
         check(&full, "r.io/x", own(secret("new", "h7")), Verdict::Use);
         check(&full, "r.io/x", own(secret("s7", "changed")), Verdict::Pull);
     }
@@ -211,7 +213,8 @@ mod tests {
             kubernetes_service_accounts: vec![account("a")],
             ..Default::default()
         });
-        let own = |name| PodCredentials { service_account: Some(account(name)), ..Default::default() };
+        let own =
+            |name| PodCredentials { service_account: Some(account(name)), ..Default::default() };
         check(&known, "r.io/x", own("a"), Verdict::Use);
         check(&known, "r.io/x", own("b"), Verdict::Pull);
     }

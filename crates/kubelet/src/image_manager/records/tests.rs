@@ -42,10 +42,12 @@ async fn a_crash_in_mid_pull_is_settled_by_the_next_agent() {
     assert!(!may_use(&next), "an intent tells that a kubelet pulled it");
     let unfinished = next.open();
     assert_eq!(unfinished, BTreeSet::from([IMAGE.to_owned()]));
-    let absent = v1::Image { id: "other".into(), repo_tags: vec!["r.io/y:1".into()], ..Default::default() };
+    let absent =
+        v1::Image { id: "other".into(), repo_tags: vec!["r.io/y:1".into()], ..Default::default() };
     next.settle(&unfinished, &[absent]);
     assert_eq!(files(root.path(), "pulling"), 1);
-    let present = v1::Image { id: "ref".into(), repo_tags: vec![IMAGE.into()], ..Default::default() };
+    let present =
+        v1::Image { id: "ref".into(), repo_tags: vec![IMAGE.into()], ..Default::default() };
     next.settle(&unfinished, &[present]);
     assert_eq!((files(root.path(), "pulling"), files(root.path(), "pulled")), (0, 1));
     assert!(!may_use(&next), "nobody knows with what it was pulled");

@@ -106,9 +106,7 @@ fn is_domain(domain: &str) -> bool {
     let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     port_is_good
         && match address {
-            Some(ip) => {
-                !ip.is_empty() && ip.bytes().all(|b| b.is_ascii_hexdigit() || b == b':')
-            }
+            Some(ip) => !ip.is_empty() && ip.bytes().all(|b| b.is_ascii_hexdigit() || b == b':'),
             None => host.split('.').all(is_domain_component),
         }
 }
@@ -190,20 +188,46 @@ mod tests {
         check("me/app", "me/app:latest", "me/app", "docker.io/me/app");
         check("localhost/app", "localhost/app:latest", "localhost/app", "localhost/app");
         check("r.io:5000/a/b", "r.io:5000/a/b:latest", "r.io:5000/a/b", "r.io:5000/a/b");
-        check("index.docker.io/x", "index.docker.io/x:latest", "index.docker.io/x", "docker.io/library/x");
+        check(
+            "index.docker.io/x",
+            "index.docker.io/x:latest",
+            "index.docker.io/x",
+            "docker.io/library/x",
+        );
         check("[::1]:5000/x:v", "[::1]:5000/x:v", "[::1]:5000/x", "[::1]:5000/x");
         let digested = format!("r.io/x@sha256:{HEX}");
         check(&digested, &digested, "r.io/x", "r.io/x");
         let both = format!("r.io/x:v1@sha256:{HEX}");
         check(&both, &both, "r.io/x", "r.io/x");
-        check("r.io/a__b/c--d/e.f", "r.io/a__b/c--d/e.f:latest", "r.io/a__b/c--d/e.f", "r.io/a__b/c--d/e.f");
+        check(
+            "r.io/a__b/c--d/e.f",
+            "r.io/a__b/c--d/e.f:latest",
+            "r.io/a__b/c--d/e.f",
+            "r.io/a__b/c--d/e.f",
+        );
     }
 
     #[test]
     fn nonsense_is_refused() {
         let format = [
-            "", ":", "/", "a//b", "a:", "a@", "a b", "r.io/", "a:tag/b:", "-a", "a_", "a..b",
-            "a___b", "r..io/x", "http://r.io/x", "a@sha256:xyz", "a:-tag", "ü",
+            "",
+            ":",
+            "/",
+            "a//b",
+            "a:",
+            "a@",
+            "a b",
+            "r.io/",
+            "a:tag/b:",
+            "-a",
+            "a_",
+            "a..b",
+            "a___b",
+            "r..io/x",
+            "http://r.io/x",
+            "a@sha256:xyz",
+            "a:-tag",
+            "ü",
         ];
         for text in format {
             assert_eq!(parse(text), Err(ReferenceError::Format), "{text:?}");
