@@ -72,11 +72,16 @@ impl Board {
             let known = pulls.values_mut().find_map(|p| p.downloads.get_mut(&download.name));
             if let Some(known) = known {
                 *known = progress;
-            } else if nobodys.contains(&download.name) {
-            } else if alone && let Some(pull) = pulls.values_mut().next() {
-                pull.downloads.insert(download.name.clone(), progress);
-            } else {
-                nobodys.push(download.name.clone());
+                continue;
+            }
+            if nobodys.contains(&download.name) {
+                continue;
+            }
+            match pulls.values_mut().next() {
+                Some(pull) if alone => {
+                    pull.downloads.insert(download.name.clone(), progress);
+                }
+                _ => nobodys.push(download.name.clone()),
             }
         }
     }
