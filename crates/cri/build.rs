@@ -6,6 +6,7 @@ const INCLUDE: &str = "proto";
 const PROTOS: [&str; 5] = [
     "runtime/v1/api.proto",
     "runtime/v1/image.proto",
+    "containerd/content.proto",
     "containerd/events.proto",
     "containerd/payloads.proto",
     "grpc/health/v1/health.proto",

@@ -3,7 +3,23 @@
 //! Each check returns the answer or says what is wrong with it. Upstream:
 //! staging/src/k8s.io/cri-client/pkg (verify functions).
 
+use tonic::Request;
+use tonic::metadata::MetadataValue;
+
+use crate::containerd::content;
+use crate::port::Download;
 use crate::v1;
+
+/// containerd's namespace of everything CRI made.
+pub(crate) const NAMESPACE: &str = "k8s.io";
+
+/// A request to one of containerd's own services.
+pub(crate) fn in_namespace<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    let namespace = MetadataValue::from_static(NAMESPACE);
+    request.metadata_mut().insert("containerd-namespace", namespace);
+    request
+}
 
 /// The one API version that both sides speak.
 pub(crate) const API_VERSION: &str = "0.1.0";
@@ -82,4 +98,16 @@ pub(crate) fn image_status(reply: v1::ImageStatusResponse) -> Checked<Option<v1:
     };
     let fields = [("image.id", !image.id.is_empty()), ("image.size", image.size != 0)];
     set(Some(image), &fields)
+}
+
+/// Writes whose size is not known yet tell nothing and are left out.
+pub(crate) fn downloads(reply: content::ListStatusesResponse) -> Checked<Vec<Download>> {
+    let bytes = |count: i64| u64::try_from(count).unwrap_or(0);
+    let statuses = reply.statuses.into_iter().filter(|status| status.total > 0);
+    let download = |status: content::Status| Download {
+        done: bytes(status.offset),
+        total: bytes(status.total),
+        name: status.r#ref,
+    };
+    Ok(statuses.map(download).collect())
 }

@@ -14,11 +14,13 @@ use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use crate::answers;
+use crate::containerd::content;
+use crate::containerd::content::content_client::ContentClient;
 use crate::containerd::events_client::EventsClient;
 use crate::endpoint::{EndpointError, Socket};
 use crate::error::{CallError, CallErrorKind};
 use crate::events;
-use crate::port::{EventStream, Runtime};
+use crate::port::{Download, EventStream, Runtime};
 use crate::v1;
 use crate::v1::image_service_client::ImageServiceClient;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
@@ -48,6 +50,7 @@ pub struct CriClient {
     runtime: RuntimeServiceClient<Channel>,
     image: ImageServiceClient<Channel>,
     containerd_events: EventsClient<Channel>,
+    containerd_content: ContentClient<Channel>,
     request_timeout: Duration,
 }
 
@@ -65,6 +68,8 @@ impl CriClient {
             if image_socket == runtime_socket { channel.clone() } else { image_socket.channel() };
         Ok(Self {
             runtime: RuntimeServiceClient::new(channel.clone())
+                .max_decoding_message_size(REPLY_BYTES_MAX),
+            containerd_content: ContentClient::new(image_channel.clone())
                 .max_decoding_message_size(REPLY_BYTES_MAX),
             image: ImageServiceClient::new(image_channel)
                 .max_decoding_message_size(REPLY_BYTES_MAX),
@@ -292,6 +297,12 @@ impl Runtime for CriClient {
             answers::text("image_ref", reply.image_ref)
         })
         .await
+    }
+
+    async fn downloads(&self) -> Result<Vec<Download>, CallError> {
+        let call = self.call("containerd ListStatuses", "");
+        let request = answers::in_namespace(content::ListStatusesRequest::default());
+        call.send(self.containerd_content.clone().list_statuses(request), answers::downloads).await
     }
 
     async fn events(&self) -> Result<EventStream, CallError> {

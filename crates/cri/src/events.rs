@@ -19,10 +19,10 @@ use std::time::Duration;
 use futures_util::future::FutureExt;
 use futures_util::stream::{self, Stream, StreamExt};
 use prost::Message;
-use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
-use tonic::{Code, Request, Response, Status, Streaming};
+use tonic::{Code, Response, Status, Streaming};
 
+use crate::answers::{self, NAMESPACE};
 use crate::containerd::events_client::EventsClient;
 use crate::containerd::{Envelope, SubscribeRequest, payloads};
 use crate::error::{CallError, CallErrorKind};
@@ -32,9 +32,6 @@ use crate::v1::runtime_service_client::RuntimeServiceClient;
 
 /// How long a refusal may take and still be returned instead of streamed.
 const SETTLE: Duration = Duration::from_millis(250);
-
-/// containerd's namespace of everything CRI made.
-const NAMESPACE: &str = "k8s.io";
 
 const TOPIC_CREATED: &str = "/containers/create";
 const TOPIC_STARTED: &str = "/tasks/start";
@@ -126,9 +123,7 @@ fn containerd_events(mut client: EventsClient<Channel>) -> EventStream {
     // Filtered by topic too: image and snapshot events would only wake us.
     let topics = [TOPIC_CREATED, TOPIC_STARTED, TOPIC_STOPPED, TOPIC_DELETED];
     let filters = topics.map(|topic| format!("namespace=={NAMESPACE},topic==\"{topic}\""));
-    let mut request = Request::new(SubscribeRequest { filters: filters.into() });
-    let namespace = MetadataValue::from_static(NAMESPACE);
-    request.metadata_mut().insert("containerd-namespace", namespace);
+    let request = answers::in_namespace(SubscribeRequest { filters: filters.into() });
     let reply = async move { client.subscribe(request).await };
     open(CONTAINERD_CALL, reply)
         .map(|item| item.map_err(name_both_calls))

@@ -15,7 +15,7 @@ pub mod port;
 pub use client::{ClientConfig, CriClient};
 pub use endpoint::EndpointError;
 pub use error::{CallError, CallErrorKind};
-pub use port::{EventStream, Runtime, RuntimeEvent, RuntimeEventKind};
+pub use port::{Download, EventStream, Runtime, RuntimeEvent, RuntimeEventKind};
 
 /// The messages and services of CRI v1, client and server side.
 #[allow(missing_docs, clippy::all, clippy::disallowed_methods, clippy::disallowed_types)]
@@ -29,10 +29,14 @@ pub mod health {
     tonic::include_proto!("grpc.health.v1");
 }
 
-/// containerd's own event service, for runtimes older than CRI events.
+/// containerd's own services, for what CRI or its older versions lack.
 #[allow(missing_docs, clippy::all, clippy::disallowed_methods, clippy::disallowed_types)]
 pub mod containerd {
     tonic::include_proto!("containerd.services.events.v1");
+    /// Downloads under way.
+    pub mod content {
+        tonic::include_proto!("containerd.services.content.v1");
+    }
     /// Payloads of the events.
     pub mod payloads {
         tonic::include_proto!("containerd.events");

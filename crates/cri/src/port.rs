@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
-use crate::error::CallError;
+use crate::error::{CallError, CallErrorKind};
 use crate::v1;
 
 /// What the kubelet asks of a CRI runtime and its image service.
@@ -89,10 +89,29 @@ pub trait Runtime: Send + Sync + 'static {
         sandbox_config: Option<v1::PodSandboxConfig>,
     ) -> Result<String, CallError>;
 
+    /// Downloads under way, of whichever pull. CRI has no such call; a runtime
+    /// that cannot tell answers [`CallError::is_unimplemented`].
+    async fn downloads(&self) -> Result<Vec<Download>, CallError> {
+        let message = "the runtime does not tell its downloads".to_owned();
+        let kind = CallErrorKind::Answered { code: tonic::Code::Unimplemented, message };
+        Err(CallError { call: "downloads", object: String::new(), kind })
+    }
+
     /// Follows container life-cycle events. A runtime that cannot stream them
     /// answers [`CallError::is_unimplemented`]. The stream may end or fail at
     /// any time; events may be lost, doubled or reordered.
     async fn events(&self) -> Result<EventStream, CallError>;
+}
+
+/// Something the runtime is downloading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Download {
+    /// The runtime's name for it.
+    pub name: String,
+    /// Bytes that are here.
+    pub done: u64,
+    /// Bytes in all; 0 if that is not known.
+    pub total: u64,
 }
 
 /// A live stream of runtime events.

@@ -94,8 +94,8 @@ pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
     ("node-labels", None),
     ("cloud-provider", None),
     ("runtime-cgroups", None),
-    ("image-credential-provider-config", None),
-    ("image-credential-provider-bin-dir", None),
+    ("image-credential-provider-config", Some("kubelet::image_manager")),
+    ("image-credential-provider-bin-dir", Some("kubelet::image_manager")),
     ("cert-dir", None),
     ("seccomp-default", None),
     ("minimum-container-ttl-duration", None),
@@ -115,6 +115,8 @@ pub static GATES: &[(&str, &str)] = &[
     ("EventedPLEG", "kubelet::pleg"),
     // Off, the longest restart wait cannot be configured and is the old constant.
     ("KubeletCrashLoopBackOffMax", "kubelet_config::defaults"),
+    // Off, an image that is here may be used by every pod, and no records are kept.
+    ("KubeletEnsureSecretPulledImages", "kubelet::image_manager"),
 ];
 
 /// Every field of the configuration, and who acts on it.
@@ -145,10 +147,10 @@ pub static FIELDS: &[(&str, Option<&str>)] = &[
     ("authorization.mode", Some("kubelet_config::validate")),
     ("authorization.webhook.cacheAuthorizedTTL", None),
     ("authorization.webhook.cacheUnauthorizedTTL", None),
-    ("registryPullQPS", None),
-    ("registryBurst", None),
-    ("imagePullCredentialsVerificationPolicy", None),
-    ("preloadedImagesVerificationAllowlist", None),
+    ("registryPullQPS", Some("kubelet::image_manager")),
+    ("registryBurst", Some("kubelet::image_manager")),
+    ("imagePullCredentialsVerificationPolicy", Some("kubelet::image_manager")),
+    ("preloadedImagesVerificationAllowlist", Some("kubelet::image_manager")),
     ("eventRecordQPS", None),
     ("eventBurst", None),
     ("enableDebuggingHandlers", None),
@@ -195,8 +197,8 @@ pub static FIELDS: &[(&str, Option<&str>)] = &[
     ("contentType", None),
     ("kubeAPIQPS", None),
     ("kubeAPIBurst", None),
-    ("serializeImagePulls", None),
-    ("maxParallelImagePulls", None),
+    ("serializeImagePulls", Some("kubelet::image_manager")),
+    ("maxParallelImagePulls", Some("kubelet::image_manager")),
     ("evictionHard", None),
     ("evictionSoft", None),
     ("evictionSoftGracePeriod", None),

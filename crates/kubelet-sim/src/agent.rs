@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ContainerStatus;
-use kubelet::ports::{Jitter, Ports, Tasks};
+use kubelet::ports::{Jitter, NoPrograms, Ports, Tasks};
 use kubelet::settings::Settings;
 use kubelet::status_manager::PodView;
 use kubelet::wiring::Agent;
@@ -31,6 +31,7 @@ impl RunningAgent {
             cgroups: Arc::new(SimCgroups::new(Arc::clone(world), life.clone())),
             http: Arc::new(SimHttp::new(Arc::clone(world), life.clone())),
             probe_net: Arc::new(SimProbeNet::new(Arc::clone(world), life.clone())),
+            programs: Arc::new(NoPrograms),
             clock: Arc::new(SimClock::new(Arc::clone(world))),
             jitter: Jitter::seeded(seed ^ life.number),
             tasks: tasks.clone(),

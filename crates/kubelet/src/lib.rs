@@ -11,6 +11,7 @@ pub mod pod_sources;
 pub mod pleg;
 pub mod pod_plan;
 pub mod container_manager;
+pub mod image_manager;
 pub mod runtime_manager;
 pub mod probe_manager;
 pub mod pod_workers;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cri::{CallError, EventStream, Runtime, v1};
+use cri::{CallError, Download, EventStream, Runtime, v1};
 use tokio::time::Instant;
 
 use crate::metrics::{Metrics, Operation};
@@ -133,6 +133,9 @@ impl Runtime for Metered {
         sandbox_config: Option<v1::PodSandboxConfig>,
     ) -> Result<String, CallError> {
         self.count("pull_image", self.inner.pull_image(image, auth, sandbox_config)).await
+    }
+    async fn downloads(&self) -> Result<Vec<Download>, CallError> {
+        self.count("list_downloads", self.inner.downloads()).await
     }
     async fn events(&self) -> Result<EventStream, CallError> {
         self.count("get_container_events", self.inner.events()).await

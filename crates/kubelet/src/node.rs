@@ -14,7 +14,13 @@ use kubelet_config::{Config, Flags};
 
 use crate::container_manager::allocatable::OverReserved;
 use crate::container_manager::{self, NodeCgroups, NodeGroups, worker};
-use crate::ports::{Fs, HyperFetch, Jitter, Ports, RealFs, RealProbeNet, SystemClock, Tasks};
+use crate::image_manager::ImageSettings;
+use crate::image_manager::docker_config::DockerConfigDirs;
+use crate::image_manager::plugins::{self, ProviderConfigError};
+use crate::image_manager::records::Verification;
+use crate::ports::{
+    Fs, HyperFetch, Jitter, Ports, RealFs, RealProbeNet, RealPrograms, SystemClock, Tasks,
+};
 use crate::server::{self, ListenError};
 use crate::settings::Settings;
 use crate::wiring::Agent;
@@ -39,6 +45,9 @@ pub enum NodeError {
         /// Why.
         source: std::io::Error,
     },
+    /// Credential providers cannot be used.
+    #[error(transparent)]
+    CredentialProviders(#[from] ProviderConfigError),
     /// A port cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -109,6 +118,7 @@ impl Node {
             fs: Arc::new(fs),
             http: Arc::new(HyperFetch::default()),
             probe_net: Arc::new(RealProbeNet::default()),
+            programs: Arc::new(RealPrograms),
             clock: Arc::new(SystemClock::new()),
             jitter: Jitter::seeded(random_seed()),
             tasks: tasks.clone(),
@@ -153,6 +163,37 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         node_ips: node_ips(flags.node_ip.as_deref()),
         max_dead_per_container: u32::try_from(flags.maximum_dead_containers_per_container)
             .unwrap_or(0),
+        images: image_settings(config, flags)?,
+    })
+}
+
+fn image_settings(config: &Config, flags: &Flags) -> Result<ImageSettings, NodeError> {
+    let wire = config.wire();
+    let count = |value: Option<i32>| value.and_then(|value| u32::try_from(value).ok());
+    let policy = wire.image_pull_credentials_verification_policy.as_deref().unwrap_or_default();
+    let allowlist = wire.preloaded_images_verification_allowlist.as_deref().unwrap_or_default();
+    let verification = config
+        .feature_gates
+        .enabled("KubeletEnsureSecretPulledImages")
+        .then(|| Verification::named(policy, allowlist))
+        .flatten();
+    let (providers, programs) =
+        (&flags.image_credential_provider_config, &flags.image_credential_provider_bin_dir);
+    let credential_providers = match (providers, programs) {
+        (None, None) => Vec::new(),
+        (Some(path), Some(dir)) => plugins::load(&RealFs, &RealPrograms, path, dir)?,
+        _ => return Err(ProviderConfigError::HalfConfigured.into()),
+    };
+    let working_dir = std::env::current_dir().unwrap_or_default();
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    Ok(ImageSettings {
+        serialize_pulls: wire.serialize_image_pulls.unwrap_or(true),
+        max_parallel_pulls: count(wire.max_parallel_image_pulls),
+        pull_qps: count(wire.registry_pull_qps).unwrap_or(0),
+        pull_burst: count(wire.registry_burst).unwrap_or(0),
+        verification,
+        credential_providers,
+        docker_config_dirs: DockerConfigDirs::usual(&flags.root_dir, &working_dir, home.as_deref()),
     })
 }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::container_manager::Rules;
+use crate::image_manager::ImageSettings;
 
 /// Settings of one agent.
 #[derive(Debug, Clone)]
@@ -45,6 +46,8 @@ pub struct Settings {
     pub node_ips: Vec<String>,
     /// Dead instances kept per container name.
     pub max_dead_per_container: u32,
+    /// Of the image manager.
+    pub images: ImageSettings,
 }
 
 impl Settings {
@@ -68,6 +71,7 @@ impl Settings {
             resources: Rules::default(),
             node_ips: Vec::new(),
             max_dead_per_container: 1,
+            images: ImageSettings::default(),
         }
     }
 }

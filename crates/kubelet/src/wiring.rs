@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use crate::events::Recorder;
+use crate::image_manager::Images;
 use crate::metered::Metered;
 use crate::metrics::Metrics;
 use crate::pleg::Observations;
@@ -38,6 +39,7 @@ impl Agent {
         let recorder = Recorder::new(Arc::clone(&ports.clock));
         let progress = ProgressBoard::default();
         let probes = Probes::new(&ports, statuses.clone(), recorder.clone());
+        let images = Images::start(&settings, &ports, &recorder);
         let lanes = settings.lanes;
         let shared = Shared {
             ports,
@@ -49,6 +51,7 @@ impl Agent {
             recorder: recorder.clone(),
             probes,
             progress: progress.clone(),
+            images,
             lanes: Arc::new(Semaphore::new(lanes)),
         };
         pod_workers::start(shared, desired);

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use crate::events::Recorder;
+use crate::image_manager::Images;
 use crate::metrics::Metrics;
 use crate::pleg::{Observations, RuntimeStateReader};
 use crate::pod_sources::PodSetReader;
@@ -52,6 +53,8 @@ pub struct Shared {
     pub probes: Probes,
     /// What each worker is doing.
     pub progress: ProgressBoard,
+    /// Images.
+    pub images: Images,
     /// Turns at the runtime for work that keeps it busy.
     pub lanes: Arc<Semaphore>,
 }

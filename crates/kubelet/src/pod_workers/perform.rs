@@ -50,6 +50,7 @@ impl Worker {
             shared.ports.clone(),
             Arc::clone(&shared.settings),
             shared.recorder.clone(),
+            shared.images.clone(),
             identity,
             order.pod.clone(),
             seen,

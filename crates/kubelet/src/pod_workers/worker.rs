@@ -51,8 +51,9 @@ pub(super) struct Worker {
     reports: mpsc::Sender<Report>,
     pub(super) seen: PodWatch,
     pub(super) memory: Memory,
-    /// What the probes of the pod's containers say.
+    /// What the probes of the pod's containers say, and when that changes.
     probes: ProbeResults,
+    pub(super) probe_watch: ProbeWatch,
     /// Observations that began before this say nothing about what was done since.
     pub(super) fence: Mono,
     /// The fence for which a fresh look was asked for.

@@ -9,6 +9,7 @@ mod clock;
 mod fs;
 mod http;
 mod probe;
+mod programs;
 mod real_fs;
 mod real_probe;
 mod rng;
@@ -19,6 +20,7 @@ pub use clock::{Clock, SystemClock};
 pub use fs::{ChangeStream, DirEntry, FileStamp, Fs};
 pub use http::{Fetched, HttpFetch, HttpFetchError, HyperFetch};
 pub use probe::{BODY_MAX, HttpAnswer, HttpRequest, PROBE_USER_AGENT, ProbeNet, Scheme};
+pub use programs::{NoPrograms, ProgramCall, ProgramError, Programs, RealPrograms};
 pub use real_fs::RealFs;
 pub use real_probe::RealProbeNet;
 pub use rng::Jitter;
@@ -39,6 +41,8 @@ pub struct Ports {
     pub http: Arc<dyn HttpFetch>,
     /// Reaches the endpoints of pods.
     pub probe_net: Arc<dyn ProbeNet>,
+    /// Runs credential providers.
+    pub programs: Arc<dyn Programs>,
     /// Wall and monotonic time.
     pub clock: Arc<dyn Clock>,
     /// Randomness for jitter.

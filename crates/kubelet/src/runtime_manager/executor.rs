@@ -14,6 +14,7 @@ use super::log_paths;
 use super::stop::Ended;
 use crate::container_manager::PodContainers;
 use crate::events::Recorder;
+use crate::image_manager::Images;
 use crate::ports::{DirEntry, Ports};
 use crate::settings::Settings;
 
@@ -82,6 +83,7 @@ pub struct Executor {
     pub(super) ports: Ports,
     pub(super) settings: Arc<Settings>,
     pub(super) recorder: Recorder,
+    pub(super) images: Images,
     pub(super) identity: PodIdentity,
     pub(super) pod: Option<DesiredPod>,
     pub(super) sandbox: Option<(SandboxId, u32)>,
@@ -94,12 +96,14 @@ impl Executor {
         ports: Ports,
         settings: Arc<Settings>,
         recorder: Recorder,
+        images: Images,
         identity: PodIdentity,
         pod: Option<DesiredPod>,
         seen: &ObservedPod,
     ) -> Self {
         let sandbox = seen.sandboxes.first().map(|s| (s.id.clone(), s.attempt));
-        Self { ports, settings, recorder, identity, pod, sandbox, ended: Ended::default() }
+        let ended = Ended::default();
+        Self { ports, settings, recorder, images, identity, pod, sandbox, ended }
     }
 
     /// Performs one action.

@@ -7,7 +7,6 @@
 mod container_spec;
 mod env;
 mod executor;
-mod image;
 mod log_paths;
 mod resources;
 mod sandbox_spec;

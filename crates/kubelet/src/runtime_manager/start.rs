@@ -8,7 +8,7 @@ use cri::CallError;
 use kubelet_model::{ContainerId, ContainerName, SandboxId, WaitReason, Waiting};
 
 use super::executor::{ActionError, Executor};
-use super::{container_spec, image, log_paths, sandbox_spec};
+use super::{container_spec, log_paths, sandbox_spec};
 
 impl Executor {
     pub(super) async fn create_sandbox(&mut self, attempt: u32) -> Result<(), ActionError> {
@@ -45,9 +45,10 @@ impl Executor {
         let runtime = &*self.ports.runtime;
         let sandbox_config =
             sandbox_spec::sandbox_config(pod, *attempt, &self.settings.pod_logs_dir);
-        let image_ref = image::ensure(runtime, container, &sandbox_config)
-            .await
-            .map_err(|waiting| ActionError::NotStarted { name: name.clone(), waiting })?;
+        let image =
+            self.images.ensure(pod, container, &sandbox_config).await.map_err(|problem| {
+                ActionError::NotStarted { name: name.clone(), waiting: problem.waiting }
+            })?;
 
         let log_dir =
             log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity).join(name.as_str());
@@ -60,7 +61,7 @@ impl Executor {
             pod,
             container,
             restart_count,
-            &image_ref,
+            &image.id,
             &self.settings,
         );
         let id = runtime

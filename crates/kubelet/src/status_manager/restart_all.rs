@@ -13,7 +13,8 @@ pub(super) const CONDITION: &str = "AllContainersRestarting";
 /// Is such a restart under way? It goes on after the container that caused it
 /// is removed: only the condition knows of it then.
 pub(super) fn in_progress(facts: &Facts<'_>) -> bool {
-    if facts.stage != Stage::Live || !restart::could_restart_all(facts.pod.spec()) {
+    let spec = facts.pod.spec();
+    if facts.stage != Stage::Live || !restart::could_restart_all(spec) {
         return false;
     }
     let began = |c: &PodCondition| c.type_ == CONDITION && c.status == "True";
@@ -21,7 +22,7 @@ pub(super) fn in_progress(facts: &Facts<'_>) -> bool {
         || concerned(facts).any(|container| {
             let newest = facts.seen.newest(&ContainerName::new(&container.name));
             matches!(newest.map(|c| &c.state), Some(ContainerState::Exited(exit))
-                if restart::restarts_all(container, exit.code))
+                if restart::restarts_all(container, spec, exit.code))
         })
 }
 

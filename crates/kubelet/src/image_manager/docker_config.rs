@@ -1,0 +1,271 @@
+//! The node's own registry logins: docker's `config.json` and `.dockercfg`.
+//!
+//! Owns a copy of them, five minutes old at the most. Reads the files in the
+//! places upstream looks in; writes nothing. Upstream:
+//! pkg/credentialprovider/{config,provider}.go.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kubelet_model::Mono;
+use serde::Deserialize;
+
+use super::keyring::{Login, Logins};
+use crate::ports::Fs;
+
+/// How long what was read is taken for current.
+const CACHE_FOR: Duration = Duration::from_secs(300);
+/// Largest file read, as upstream.
+const FILE_BYTES_MAX: usize = 10 << 20;
+
+/// Directories that may hold docker configurations, first come first served.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DockerConfigDirs {
+    /// Of `config.json`.
+    pub json: Vec<PathBuf>,
+    /// Of `.dockercfg`, if there is no `config.json` anywhere.
+    pub legacy: Vec<PathBuf>,
+}
+
+impl DockerConfigDirs {
+    /// Upstream's places.
+    pub fn usual(root_dir: &Path, working_dir: &Path, home: Option<&Path>) -> Self {
+        let home_json = home.map(|home| home.join(".docker"));
+        let dirs = |home: Option<PathBuf>, root: &str| {
+            let own = [root_dir.to_owned(), working_dir.to_owned()];
+            own.into_iter().chain(home).chain([PathBuf::from(root)]).collect()
+        };
+        Self { json: dirs(home_json, "/.docker"), legacy: dirs(home.map(Path::to_owned), "/") }
+    }
+}
+
+/// Why a docker configuration cannot be used. Never holds its content.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DockerConfigError {
+    /// Not the JSON it should be.
+    #[error("not a docker configuration: line {line}, column {column}")]
+    Json {
+        /// Line.
+        line: usize,
+        /// Column.
+        column: usize,
+    },
+    /// A login that cannot be read.
+    #[error("the auth of {0} is not base64 of user:password")]
+    Auth(String),
+}
+
+#[derive(Deserialize)]
+struct ConfigJson {
+    #[serde(default)]
+    auths: BTreeMap<String, Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    password: String,
+    #[serde(default)]
+    auth: String,
+}
+
+/// Reads a `config.json`.
+pub fn parse_json(content: &[u8]) -> Result<Logins, DockerConfigError> {
+    let config: ConfigJson = serde_json::from_slice(content).map_err(json_error)?;
+    logins(config.auths)
+}
+
+/// Reads a `.dockercfg`.
+pub fn parse_legacy(content: &[u8]) -> Result<Logins, DockerConfigError> {
+    logins(serde_json::from_slice(content).map_err(json_error)?)
+}
+
+/// Only the place: the rest of serde's message may quote a secret.
+fn json_error(error: serde_json::Error) -> DockerConfigError {
+    DockerConfigError::Json { line: error.line(), column: error.column() }
+}
+
+fn logins(entries: BTreeMap<String, Entry>) -> Result<Logins, DockerConfigError> {
+    let login = |(place, entry): (String, Entry)| {
+        if entry.auth.is_empty() {
+            return Ok((place, Login { username: entry.username, password: entry.password }));
+        }
+        match decode_auth(&entry.auth) {
+            Some(login) => Ok((place, login)),
+            None => Err(DockerConfigError::Auth(place)),
+        }
+    };
+    entries.into_iter().map(login).collect()
+}
+
+fn decode_auth(auth: &str) -> Option<Login> {
+    let text = String::from_utf8(decode_base64(auth)?).ok()?;
+    let (username, password) = text.split_once(':')?;
+    Some(Login { username: username.to_owned(), password: password.to_owned() })
+}
+
+/// Standard base64, padded or not; line breaks are skipped, as in Go.
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let symbols: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'\n' | b'\r')).collect();
+    let padding = symbols.iter().rev().take_while(|b| **b == b'=').count();
+    let digits = &symbols[..symbols.len() - padding];
+    let padded = padding > 0;
+    if padding > 2 || (padded && symbols.len() % 4 != 0) || digits.len() % 4 == 1 {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
+    for chunk in digits.chunks(4) {
+        let mut word = 0_u32;
+        for symbol in chunk {
+            word = word << 6 | u32::from(base64_value(*symbol)?);
+        }
+        word <<= 6 * (4 - chunk.len());
+        bytes.extend_from_slice(&word.to_be_bytes()[1..chunk.len()]);
+    }
+    Some(bytes)
+}
+
+fn base64_value(symbol: u8) -> Option<u8> {
+    match symbol {
+        b'A'..=b'Z' => Some(symbol - b'A'),
+        b'a'..=b'z' => Some(symbol - b'a' + 26),
+        b'0'..=b'9' => Some(symbol - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    }
+}
+
+/// The node's logins, read again when they are old.
+pub struct NodeLogins {
+    fs: Arc<dyn Fs>,
+    dirs: DockerConfigDirs,
+    cache: Mutex<Option<(Mono, Arc<Logins>)>>,
+}
+
+impl NodeLogins {
+    /// Reads nothing yet.
+    pub fn new(fs: Arc<dyn Fs>, dirs: DockerConfigDirs) -> Self {
+        Self { fs, dirs, cache: Mutex::default() }
+    }
+
+    /// The logins of the first usable file, at most five minutes old.
+    pub fn get(&self, now: Mono) -> Arc<Logins> {
+        let mut cache = self.cache.lock().expect("login lock: no code panics while holding it");
+        if let Some((read_at, logins)) = &*cache
+            && now.since(*read_at) < CACHE_FOR
+        {
+            return Arc::clone(logins);
+        }
+        let json = self.first(&self.dirs.json, "config.json", parse_json);
+        let found = json.or_else(|| self.first(&self.dirs.legacy, ".dockercfg", parse_legacy));
+        let logins = Arc::new(found.unwrap_or_default());
+        *cache = Some((now, Arc::clone(&logins)));
+        logins
+    }
+
+    fn first(
+        &self,
+        dirs: &[PathBuf],
+        file: &str,
+        parse: fn(&[u8]) -> Result<Logins, DockerConfigError>,
+    ) -> Option<Logins> {
+        dirs.iter().find_map(|dir| {
+            let path = dir.join(file);
+            let content = match self.fs.read(&path, FILE_BYTES_MAX) {
+                Ok(content) => content,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "docker configuration not read");
+                    return None;
+                }
+            };
+            parse(&content)
+                .inspect_err(|error| {
+                    tracing::warn!(path = %path.display(), %error, "docker configuration not used");
+                })
+                .ok()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::RealFs;
+
+    fn login(username: &str, password: &str) -> Login {
+        Login { username: username.to_owned(), password: password.to_owned() }
+    }
+
+    #[test]
+    fn both_formats_and_both_ways_to_write_a_login() {
+        let json = br#"{"auths":{"r.io":{"auth":"am9lOnM6ZQ=="},
+            "q.io":{"username":"ann","password":"pw","email":"x"}},"credsStore":"x"}"#;
+        let logins = parse_json(json).unwrap();
+        assert_eq!(logins["r.io"], login("joe", "s:e"));
+        assert_eq!(logins["q.io"], login("ann", "pw"));
+        assert_eq!(
+            parse_legacy(br#"{"r.io":{"auth":"am9lOnBhc3M"}}"#).unwrap()["r.io"],
+            login("joe", "pass")
+        );
+        assert_eq!(parse_json(b"{}").unwrap(), Logins::new());
+    }
+
+    #[test]
+    fn errors_hold_no_secret() {
+        for text in
+            [r#"{"auths":{"r.io":"s3cret"}}"#, r#"{"auths":{"r.io":{"auth":"s3cret"}}}"#, "s3cret"]
+        {
+            let error = parse_json(text.as_bytes()).unwrap_err().to_string();
+            assert!(!error.contains("s3cret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn base64_as_go_reads_it() {
+        for (text, want) in [
+            ("", ""),
+            ("YQ==", "a"),
+            ("YQ", "a"),
+            ("YWI=", "ab"),
+            ("YWJj", "abc"),
+            ("YW\nJj", "abc"),
+        ] {
+            assert_eq!(decode_base64(text).as_deref(), Some(want.as_bytes()), "{text:?}");
+        }
+        for text in ["Y", "YQ=", "Y===", "Y!==", "=", "YQ==YQ=="] {
+            assert_eq!(decode_base64(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_file_counts_and_is_kept_for_a_while() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let put = |dir: &Path, name: &str, user: &str| {
+            let text = format!(r#"{{"auths":{{"r.io":{{"username":"{user}"}}}}}}"#);
+            std::fs::write(dir.join(name), text).unwrap();
+        };
+        put(two.path(), "config.json", "two");
+        let json = vec![one.path().to_owned(), two.path().to_owned()];
+        let dirs = DockerConfigDirs { legacy: json.clone(), json };
+        let logins = NodeLogins::new(Arc::new(RealFs), dirs);
+        let user = |seconds| {
+            let now = Mono(Duration::from_secs(seconds));
+            logins.get(now).get("r.io").map(|login| login.username.clone())
+        };
+        assert_eq!(user(0).as_deref(), Some("two"));
+        put(one.path(), "config.json", "one");
+        assert_eq!(user(299).as_deref(), Some("two"));
+        assert_eq!(user(300).as_deref(), Some("one"));
+        std::fs::write(one.path().join("config.json"), "broken").unwrap();
+        assert_eq!(user(600).as_deref(), Some("two"));
+        std::fs::remove_file(two.path().join("config.json")).unwrap();
+        std::fs::write(one.path().join(".dockercfg"), r#"{"r.io":{"username":"old"}}"#).unwrap();
+        assert_eq!(user(900).as_deref(), Some("old"));
+    }
+}

@@ -1,0 +1,133 @@
+//! The image manager: makes sure that a container's image is there and that
+//! its pod may use it.
+//!
+//! Owns pulls under way, their back-off, logins and the records of past pulls.
+//! Reads and writes the runtime's images. Records events. Never removes an
+//! image. Upstream: pkg/kubelet/images, pkg/credentialprovider.
+
+pub mod docker_config;
+mod ensure;
+mod failures;
+mod flights;
+mod keyring;
+pub mod plugins;
+mod progress;
+mod puller;
+pub mod records;
+mod reference;
+mod settings;
+mod throttle;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_model::Waiting;
+
+pub use progress::PullProgress;
+pub use settings::ImageSettings;
+
+use crate::events::Recorder;
+use crate::ports::Ports;
+use crate::settings::Settings;
+use docker_config::NodeLogins;
+use failures::Failures;
+use keyring::Login;
+use plugins::Plugins;
+use puller::Puller;
+use records::Records;
+
+/// How long to wait before the runtime is asked again for its images.
+const SETTLE_AGAIN: Duration = Duration::from_secs(10);
+
+/// An image that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnsuredImage {
+    /// Its id in the runtime.
+    pub id: String,
+}
+
+/// An image that cannot be used now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageProblem {
+    /// What the container's status says.
+    pub waiting: Waiting,
+    /// When another try makes sense, if that is known.
+    pub retry_after: Option<Duration>,
+}
+
+/// The image manager. Cheap to clone.
+#[derive(Clone)]
+pub struct Images(Arc<Manager>);
+
+struct Manager {
+    ports: Ports,
+    recorder: Recorder,
+    records: Option<Records>,
+    node_logins: NodeLogins,
+    plugins: Plugins,
+    puller: Puller,
+    failures: Failures,
+}
+
+impl Images {
+    /// Starts the manager; what an earlier agent left unfinished is settled aside.
+    pub fn start(settings: &Settings, ports: &Ports, recorder: &Recorder) -> Self {
+        let (fs, clock) = (&ports.fs, &ports.clock);
+        let images = &settings.images;
+        let records = images.verification.clone().map(|verification| {
+            Records::new(Arc::clone(fs), Arc::clone(clock), &settings.root_dir, verification)
+        });
+        if let Some(records) = &records {
+            let unfinished = records.open();
+            if !unfinished.is_empty() {
+                ports.tasks.spawn(settle(ports.clone(), records.clone(), unfinished));
+            }
+        }
+        Self(Arc::new(Manager {
+            recorder: recorder.clone(),
+            records,
+            node_logins: NodeLogins::new(Arc::clone(fs), images.docker_config_dirs.clone()),
+            plugins: Plugins::new(
+                Arc::clone(&ports.programs),
+                Arc::clone(clock),
+                images.credential_providers.clone(),
+            ),
+            puller: Puller::new(Arc::clone(&ports.runtime), Arc::clone(clock), images),
+            failures: Failures::default(),
+            ports: ports.clone(),
+        }))
+    }
+
+    /// How far the pull of an image, named as in a container's spec, has come.
+    /// `None` if it is not being pulled, or the runtime does not tell.
+    pub fn progress(&self, image: &str) -> Option<PullProgress> {
+        let reference = reference::parse(image).ok()?;
+        self.0.puller.progress(&reference.pullable)
+    }
+}
+
+impl Manager {
+    /// Every login for a repository: the node's own, then the providers'.
+    async fn logins(&self, repository: &str, service_account: &str) -> Vec<Login> {
+        let mut node = keyring::Keyring::default();
+        node.add(&self.node_logins.get(self.ports.clock.mono()));
+        let mut logins = node.find(repository);
+        logins.extend(self.plugins.keyring(repository, service_account).await.find(repository));
+        logins
+    }
+}
+
+/// Settles unfinished pulls as soon as the runtime tells its images.
+async fn settle(ports: Ports, records: Records, unfinished: BTreeSet<String>) {
+    loop {
+        match ports.runtime.list_images().await {
+            Ok(images) => return records.settle(&unfinished, &images),
+            Err(error) => tracing::debug!(%error, "unfinished pulls not settled yet"),
+        }
+        tokio::time::sleep(SETTLE_AGAIN).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

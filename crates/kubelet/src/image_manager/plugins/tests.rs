@@ -1,0 +1,108 @@
+//! Providers with programs that are not there.
+
+use std::io;
+use std::path::Path;
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::ports::SystemClock;
+
+const V1: &str = "credentialprovider.kubelet.k8s.io/v1";
+
+/// Answers after a second with the number of the run as the user.
+struct Counting {
+    runs: Mutex<u32>,
+    scope: &'static str,
+    cache: &'static str,
+}
+
+#[async_trait]
+impl Programs for Counting {
+    fn check(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+    async fn run(&self, _: ProgramCall) -> Result<Vec<u8>, ProgramError> {
+        let run = {
+            let mut runs = self.runs.lock().unwrap();
+            *runs += 1;
+            *runs
+        };
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (scope, cache) = (self.scope, self.cache);
+        Ok(format!(
+            r#"{{"kind":"CredentialProviderResponse","apiVersion":"{V1}","cacheKeyType":"{scope}",
+               {cache} "auth":{{"*.io":{{"username":"{run}","password":"p"}}}}}}"#
+        )
+        .into_bytes())
+    }
+}
+
+fn provider() -> Provider {
+    Provider {
+        name: "p".to_owned(),
+        program: "/p".into(),
+        match_images: vec!["*.io".to_owned()],
+        cache_for: Duration::from_secs(60),
+        api_version: V1.to_owned(),
+        arguments: Vec::new(),
+        environment: Vec::new(),
+        requires_service_account: None,
+    }
+}
+
+fn plugins(scope: &'static str, cache: &'static str, provider: Provider) -> Plugins {
+    let programs = Counting { runs: Mutex::default(), scope, cache };
+    Plugins::new(Arc::new(programs), Arc::new(SystemClock::new()), vec![provider])
+}
+
+/// The users that are told for an image.
+async fn users(plugins: &Plugins, image: &str, account: &str) -> String {
+    let logins = plugins.keyring(image, account).await.find(image);
+    logins.iter().map(|login| login.username.as_str()).collect::<Vec<_>>().join(",")
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_are_kept_for_what_they_are_good_for() {
+    for (scope, want) in
+        [("Image", ["1", "2", "3", "1"]), ("Registry", ["1", "1", "2", "1"]), ("Global", ["1"; 4])]
+    {
+        let plugins = plugins(scope, "", provider());
+        for (image, want) in ["a.io/x", "a.io/y", "b.io/x", "a.io/x"].iter().zip(want) {
+            assert_eq!(users(&plugins, image, "").await, want, "{scope} {image}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_end() {
+    let by_default = plugins("Image", "", provider());
+    let own = plugins("Image", r#""cacheDuration":"5m","#, provider());
+    let never = plugins("Image", r#""cacheDuration":"0s","#, provider());
+    for (plugins, want) in
+        [(&by_default, ["1", "1", "2"]), (&own, ["1", "1", "1"]), (&never, ["1", "2", "3"])]
+    {
+        let mut seen = Vec::new();
+        for pause in [0, 30, 40] {
+            tokio::time::sleep(Duration::from_secs(pause)).await;
+            seen.push(users(plugins, "a.io/x", "").await);
+        }
+        assert_eq!(seen, want);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_questions_are_asked_once() {
+    let plugins = plugins("Image", r#""cacheDuration":"0s","#, provider());
+    let both = tokio::join!(users(&plugins, "a.io/x", ""), users(&plugins, "a.io/x", ""));
+    assert_eq!(both, ("1".to_owned(), "1".to_owned()));
+    assert_eq!(users(&plugins, "q.com/x", "").await, "", "no business of this provider");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_need_service_accounts() {
+    let with = |requires| Provider { requires_service_account: Some(requires), ..provider() };
+    assert_eq!(users(&plugins("Image", "", with(true)), "a.io/x", "").await, "");
+    assert_eq!(users(&plugins("Image", "", with(false)), "a.io/x", "").await, "1");
+    assert_eq!(users(&plugins("Image", "", with(false)), "a.io/x", "builder").await, "");
+}

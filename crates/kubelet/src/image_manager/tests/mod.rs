@@ -1,0 +1,279 @@
+//! The manager on a runtime made of paper, under paused time.
+
+mod fake;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cri::{CallErrorKind, Download, v1};
+use k8s_openapi::api::core::v1::{Container, LocalObjectReference, Pod, PodSpec};
+use kubelet_model::{DesiredPod, Source, WaitReason};
+use tokio::time::{Instant, sleep};
+
+use super::*;
+use crate::ports::{HyperFetch, Jitter, NoPrograms, RealFs, SystemClock, Tasks};
+use fake::FakeRuntime;
+
+const IMAGE: &str = "r.io/x:1";
+
+struct Bench {
+    runtime: Arc<FakeRuntime>,
+    recorder: Recorder,
+    images: Images,
+    root: tempfile::TempDir,
+}
+
+fn bench(change: impl FnOnce(&mut ImageSettings, &Path)) -> Bench {
+    let root = tempfile::tempdir().unwrap();
+    let mut settings = Settings::for_node("n");
+    settings.root_dir = root.path().to_owned();
+    change(&mut settings.images, root.path());
+    let runtime = Arc::new(FakeRuntime::default());
+    let (images, recorder) = start(&settings, &runtime);
+    Bench { runtime, recorder, images, root }
+}
+
+fn start(settings: &Settings, runtime: &Arc<FakeRuntime>) -> (Images, Recorder) {
+    let ports = Ports {
+        runtime: runtime.clone(),
+        fs: Arc::new(RealFs),
+        http: Arc::new(HyperFetch::default()),
+        programs: Arc::new(NoPrograms),
+        clock: Arc::new(SystemClock::new()),
+        jitter: Jitter::seeded(1),
+        tasks: Tasks::default(),
+    };
+    let recorder = Recorder::new(Arc::clone(&ports.clock));
+    (Images::start(settings, &ports, &recorder), recorder)
+}
+
+fn pod(uid: &str, image: &str, policy: &str) -> DesiredPod {
+    let container = Container {
+        name: "main".to_owned(),
+        image: Some(image.to_owned()),
+        image_pull_policy: Some(policy.to_owned()),
+        ..Default::default()
+    };
+    let mut pod = Pod {
+        spec: Some(PodSpec { containers: vec![container], ..Default::default() }),
+        ..Pod::default()
+    };
+    pod.metadata.uid = Some(uid.to_owned());
+    pod.metadata.name = Some("web".to_owned());
+    pod.metadata.namespace = Some("ns".to_owned());
+    DesiredPod::new(Source::File, Arc::new(pod)).unwrap()
+}
+
+impl Bench {
+    async fn ensure(&self, pod: &DesiredPod) -> Result<String, ImageProblem> {
+        let sandbox = v1::PodSandboxConfig::default();
+        let ensured = self.images.ensure(pod, &pod.spec().containers[0], &sandbox).await;
+        ensured.map(|image| image.id)
+    }
+
+    async fn problem(&self, pod: &DesiredPod) -> (WaitReason, String, Option<u64>) {
+        let problem = self.ensure(pod).await.unwrap_err();
+        let seconds = problem.retry_after.map(|wait| wait.as_secs());
+        (problem.waiting.reason, problem.waiting.message, seconds)
+    }
+
+    /// `Reason: message` of every event.
+    fn told(&self) -> Vec<String> {
+        self.recorder.all().iter().map(|e| format!("{}: {}", e.reason, e.message)).collect()
+    }
+
+    fn pulls(&self) -> Vec<String> {
+        self.runtime.lock().pulls.clone()
+    }
+}
+
+fn refused(message: &str) -> CallErrorKind {
+    CallErrorKind::Nonsense(message.to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn present_images_are_used_unless_the_policy_says_pull() {
+    let bench = bench(|_, _| {});
+    bench.runtime.lock().images.insert("r.io/x:latest".to_owned());
+    for policy in ["IfNotPresent", "Never"] {
+        assert_eq!(bench.ensure(&pod("u", "r.io/x", policy)).await.unwrap(), "id-r.io/x:latest");
+    }
+    assert_eq!(bench.pulls(), [""; 0]);
+    let present = "Pulled: Container image \"r.io/x\" already present on machine and can be accessed by the pod";
+    assert_eq!(bench.told(), [present]);
+    assert_eq!(bench.ensure(&pod("u", "r.io/x", "Always")).await.unwrap(), "id-r.io/x:latest");
+    assert_eq!(bench.pulls(), ["r.io/x:latest -"]);
+    let pulled = "Pulled: Successfully pulled image \"r.io/x\" in 5s (5s including waiting). \
+                  Image size: 123 bytes.";
+    assert_eq!(bench.told()[1..], ["Pulling: Pulling image \"r.io/x\"", pulled]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_work_is_told() {
+    let bench = bench(|_, _| {});
+    let message = "Container image \"r.io/x:1\" is not present with pull policy of Never";
+    let want = (WaitReason::ErrImageNeverPull, message.to_owned(), None);
+    assert_eq!(bench.problem(&pod("u", IMAGE, "Never")).await, want);
+    let message = "Failed to apply default image tag \"r.io//x\": couldn't parse image name \
+                   \"r.io//x\": invalid reference format";
+    let want = (WaitReason::InvalidImageName, message.to_owned(), None);
+    assert_eq!(bench.problem(&pod("u", "r.io//x", "Always")).await, want);
+    bench.runtime.lock().inspect_error = Some(refused("broken"));
+    let (reason, message, _) = bench.problem(&pod("u", IMAGE, "IfNotPresent")).await;
+    assert_eq!(reason, WaitReason::ImageInspectError);
+    assert_eq!(message, "Failed to inspect image \"r.io/x:1\": unusable answer: broken");
+    let reasons: Vec<_> = bench.recorder.all().iter().map(|e| e.reason).collect();
+    assert_eq!(reasons, ["ErrImageNeverPull", "InspectFailed", "InspectFailed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_pull_rests_longer_and_longer() {
+    let bench = bench(|_, _| {});
+    let no = CallErrorKind::Unreachable("no".to_owned());
+    bench.runtime.lock().pull_errors.push_back(no);
+    // The runtime away is no failure of the image.
+    let away = "cannot reach the runtime: no";
+    let want = (WaitReason::ErrImagePull, away.to_owned(), None);
+    assert_eq!(bench.problem(&pod("u", IMAGE, "Always")).await, want);
+
+    let refuse = || bench.runtime.lock().pull_errors.push_back(refused("gone"));
+    let gone = "unusable answer: gone";
+    refuse();
+    let want = (WaitReason::ErrImagePull, gone.to_owned(), Some(10));
+    assert_eq!(bench.problem(&pod("u", IMAGE, "Always")).await, want);
+    sleep(Duration::from_secs(4)).await;
+    let held = format!("Back-off pulling image \"r.io/x:1\": ErrImagePull: {gone}");
+    let want = (WaitReason::ImagePullBackOff, held, Some(6));
+    assert_eq!(bench.problem(&pod("u", IMAGE, "Always")).await, want);
+    assert_eq!(bench.pulls().len(), 2);
+    // Another pod, and later the same one, may try.
+    bench.ensure(&pod("v", IMAGE, "Always")).await.unwrap();
+    sleep(Duration::from_secs(6)).await;
+    refuse();
+    assert_eq!(bench.problem(&pod("u", IMAGE, "Always")).await.2, Some(20));
+    let told = bench.told();
+    assert!(told.contains(&format!("Failed: Failed to pull image \"r.io/x:1\": {gone}")));
+    assert!(told.contains(&"BackOff: Back-off pulling image \"r.io/x:1\"".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_pulls_are_one() {
+    let bench = bench(|_, _| {});
+    let (a, b, c) =
+        (pod("a", IMAGE, "Always"), pod("b", IMAGE, "Always"), pod("c", "r.io/y:1", "Always"));
+    let began = Instant::now();
+    let all = tokio::join!(bench.ensure(&a), bench.ensure(&b), bench.ensure(&c));
+    assert_eq!((all.0.unwrap(), all.1.unwrap()), ("id-r.io/x:1".into(), "id-r.io/x:1".into()));
+    assert!(all.2.is_ok());
+    assert_eq!(bench.pulls(), ["r.io/x:1 -", "r.io/y:1 -"]);
+    assert_eq!((bench.runtime.lock().most, began.elapsed().as_secs()), (1, 10), "one at a time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pulls_at_once_and_a_second_are_limited() {
+    let bench = bench(|images, _| {
+        (images.serialize_pulls, images.max_parallel_pulls) = (false, Some(2));
+        (images.pull_qps, images.pull_burst) = (1, 3);
+    });
+    let pods: Vec<_> = (0..4).map(|n| pod("u", &format!("r.io/x:{n}"), "Always")).collect();
+    let results = futures_util::future::join_all(pods.iter().map(|p| bench.ensure(p))).await;
+    // The fourth has its turn five seconds later, when there are tokens again.
+    assert!(results.iter().all(Result::is_ok));
+    assert_eq!(bench.runtime.lock().most, 2);
+
+    let narrow = self::bench(|images, _| (images.pull_qps, images.pull_burst) = (1, 0));
+    let (reason, message, _) = narrow.problem(&pod("u", IMAGE, "Always")).await;
+    assert_eq!((reason, message.as_str()), (WaitReason::ErrImagePull, "pull QPS exceeded"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn logins_are_tried_in_order() {
+    let bench = bench(|images, root| {
+        let config = r#"{"auths":{"r.io":{"username":"ann"},"r.io/x":{"username":"joe"}}}"#;
+        std::fs::write(root.join("config.json"), config).unwrap();
+        images.docker_config_dirs.json = vec![root.to_owned()];
+    });
+    bench.runtime.lock().pull_errors.push_back(refused("denied"));
+    bench.ensure(&pod("u", IMAGE, "Always")).await.unwrap();
+    assert_eq!(bench.pulls(), ["r.io/x:1 joe", "r.io/x:1 ann"]);
+    let errors = [refused("denied"), refused("forbidden")];
+    bench.runtime.lock().pull_errors.extend(errors);
+    let (_, message, _) = bench.problem(&pod("u", IMAGE, "Always")).await;
+    assert_eq!(message, "[unusable answer: denied, unusable answer: forbidden]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn secrets_that_are_not_there_are_told_and_not_missed() {
+    let bench = bench(|_, _| {});
+    let mut pod = (**pod("u", IMAGE, "Always").pod()).clone();
+    let secrets = ["a", "", "b"].map(|name| LocalObjectReference { name: name.to_owned() });
+    pod.spec.as_mut().unwrap().image_pull_secrets = Some(secrets.into());
+    let pod = DesiredPod::new(Source::File, Arc::new(pod)).unwrap();
+    bench.ensure(&pod).await.unwrap();
+    let want = "FailedToRetrieveImagePullSecret: Unable to retrieve some image pull secrets \
+                (a, b); attempting to pull the image may not succeed.";
+    assert_eq!(bench.told()[0], want);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_of_unknown_origin_is_pulled_again() {
+    let bench = bench(|_, _| {});
+    bench.ensure(&pod("u", IMAGE, "IfNotPresent")).await.unwrap();
+    bench.ensure(&pod("u", IMAGE, "IfNotPresent")).await.unwrap();
+    assert_eq!(bench.pulls().len(), 1, "a pull without login lets every pod use it");
+    // An agent is killed in mid-pull; the next one cannot know with what it was pulled.
+    for dir in ["pulling", "pulled"] {
+        let dir = bench.root.path().join("image_manager").join(dir);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    let records = bench.images.0.records.as_ref().unwrap();
+    std::mem::forget(records.begin(IMAGE).unwrap());
+    let mut settings = Settings::for_node("n");
+    settings.root_dir = bench.root.path().to_owned();
+    let (images, recorder) = start(&settings, &bench.runtime);
+    let next = Bench { images, recorder, runtime: Arc::clone(&bench.runtime), root: bench.root };
+    sleep(Duration::from_secs(1)).await;
+    let (reason, ..) = next.problem(&pod("u", IMAGE, "Never")).await;
+    assert_eq!(reason, WaitReason::ErrImageNeverPull, "its presence is not revealed");
+    next.ensure(&pod("u", IMAGE, "IfNotPresent")).await.unwrap();
+    assert_eq!(next.pulls().len(), 2);
+    next.ensure(&pod("u", IMAGE, "Never")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_verification_nothing_is_kept() {
+    let bench = bench(|images, _| images.verification = None);
+    bench.ensure(&pod("u", IMAGE, "Always")).await.unwrap();
+    assert!(!bench.root.path().join("image_manager").exists());
+    bench.ensure(&pod("u", IMAGE, "IfNotPresent")).await.unwrap();
+    assert_eq!(bench.told()[2], "Pulled: Container image \"r.io/x:1\" already present on machine");
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_is_told_while_a_pull_runs() {
+    let bench = bench(|_, _| {});
+    let layer = Download { name: "layer".to_owned(), done: 3, total: 9 };
+    bench.runtime.lock().downloads.push(layer);
+    let pod = pod("u", IMAGE, "Always");
+    let watch = async {
+        sleep(Duration::from_millis(1_500)).await;
+        bench.images.progress(IMAGE)
+    };
+    let (pulled, seen) = tokio::join!(bench.ensure(&pod), watch);
+    assert!(pulled.is_ok());
+    assert_eq!(seen, Some(PullProgress { done: 3, total: 9 }));
+    assert_eq!(bench.images.progress(IMAGE), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_that_nobody_waits_for_ends() {
+    let bench = bench(|_, _| {});
+    let pod = pod("u", IMAGE, "Always");
+    let given_up = tokio::time::timeout(Duration::from_secs(1), bench.ensure(&pod)).await;
+    assert!(given_up.is_err());
+    sleep(Duration::from_secs(60)).await;
+    assert!(bench.runtime.lock().images.is_empty());
+    let intents = bench.root.path().join("image_manager/pulling");
+    assert_eq!(std::fs::read_dir(intents).unwrap().count(), 0);
+}
