@@ -10,5 +10,5 @@ pub use fs::SimFs;
 pub(crate) use fs::{FileTree, MANIFESTS};
 pub use http::SimHttp;
 pub(crate) use http::WebPage;
-pub use probe_net::SimProbeNet;
 pub(crate) use probe_net::Endpoints;
+pub use probe_net::SimProbeNet;

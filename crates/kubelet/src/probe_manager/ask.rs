@@ -21,7 +21,10 @@ pub(super) enum Outcome {
     Warning(String),
     Failure(String),
     /// The try went wrong; `state` is what upstream calls that.
-    Error { state: &'static str, why: String },
+    Error {
+        state: &'static str,
+        why: String,
+    },
 }
 
 /// Asks until there is an answer, three times at the most.

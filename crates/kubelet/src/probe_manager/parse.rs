@@ -20,7 +20,11 @@ pub(super) enum Question {
 }
 
 /// Reads a probe. An error is not the container's fault, but every try shows it.
-pub(super) fn question(probe: &Probe, container: &Container, pod: &str) -> Result<Question, String> {
+pub(super) fn question(
+    probe: &Probe,
+    container: &Container,
+    pod: &str,
+) -> Result<Question, String> {
     if let Some(exec) = &probe.exec {
         let command = exec.command.iter().flatten();
         let values = literal_env(container.env.as_deref().unwrap_or_default());

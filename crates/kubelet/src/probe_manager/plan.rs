@@ -195,8 +195,8 @@ fn first_value(
     started: bool,
     at: Moment,
 ) -> Option<Change> {
-    let older = running_since
-        .is_some_and(|since| at.agent_started.duration_since(since) > RESTART_GRACE);
+    let older =
+        running_since.is_some_and(|since| at.agent_started.duration_since(since) > RESTART_GRACE);
     if !older {
         return Some(Change::Set(id.clone(), rules.initially()));
     }

@@ -8,11 +8,11 @@ use kubelet_model::{ContainerId, DesiredPod, EventObject, EventType};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
+use super::Shared;
 use super::ask::{self, Outcome};
 use super::parse::{self, Question};
 use super::plan::{Change, Course, Moment, Next, Rules, Seen, Verdict};
 use super::table::Ticket;
-use super::Shared;
 use crate::status_manager::is_terminal;
 
 pub(super) struct Worker {
@@ -160,7 +160,9 @@ fn look(status: Option<&PodStatus>, name: &str) -> Seen {
                 .as_ref()
                 .and_then(|state| state.running.as_ref())
                 // A runtime that does not say since when means: just now, or long ago.
-                .map(|running| running.started_at.as_ref().map_or_else(Default::default, |at| at.0)),
+                .map(|running| {
+                    running.started_at.as_ref().map_or_else(Default::default, |at| at.0)
+                }),
             started: found.started == Some(true),
         })
     };

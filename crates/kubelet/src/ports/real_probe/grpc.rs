@@ -52,9 +52,7 @@ pub(super) async fn check(
     let asked = timeout_at(deadline, ask(stream, origin, service)).await;
     match asked.map_err(|_| late())? {
         Ok(ServingStatus::Serving) => Ok(()),
-        Ok(other) => {
-            Err(format!("service unhealthy (responded with {:?})", other.as_str_name()))
-        }
+        Ok(other) => Err(format!("service unhealthy (responded with {:?})", other.as_str_name())),
         Err(status) if status.code() == Code::Unimplemented => Err(format!(
             "error: this server does not implement the grpc health protocol \
              (grpc.health.v1.Health): {}",
@@ -91,8 +89,8 @@ async fn ask(stream: TcpStream, origin: Uri, service: &str) -> Result<ServingSta
     let builder = Builder::new(TokioExecutor::new());
     let handshake = builder.handshake(TokioIo::new(stream)).await;
     let (sender, connection) = handshake.map_err(|error| Status::unavailable(error.to_string()))?;
-    let mut client = HealthClient::with_origin(Http2(sender), origin)
-        .max_decoding_message_size(ANSWER_MAX);
+    let mut client =
+        HealthClient::with_origin(Http2(sender), origin).max_decoding_message_size(ANSWER_MAX);
     let request = HealthCheckRequest { service: service.to_owned() };
     let answer = drive(connection, client.check(request)).await?.into_inner();
     Ok(answer.status())

@@ -20,7 +20,8 @@ use crate::ports::probe::{BODY_MAX, HttpAnswer, HttpRequest};
 const REDIRECTS_MAX: usize = 10;
 const NO_HEADERS: &str =
     "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
-const NO_BODY: &str = "context deadline exceeded (Client.Timeout or context cancellation while reading body)";
+const NO_BODY: &str =
+    "context deadline exceeded (Client.Timeout or context cancellation while reading body)";
 
 pub(super) async fn get(net: &RealProbeNet, request: &HttpRequest) -> Result<HttpAnswer, String> {
     let deadline = Instant::now() + request.timeout;
@@ -193,6 +194,8 @@ fn problem(error: hyper::Error) -> String {
     }
     match error.source().and_then(|source| source.downcast_ref::<std::io::Error>()) {
         Some(cause) => plain(cause),
-        None => error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")),
+        None => {
+            error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+        }
     }
 }

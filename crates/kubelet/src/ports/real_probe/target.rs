@@ -11,7 +11,8 @@ use hyper::header::{ACCEPT, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT
 use crate::ports::probe::{HttpRequest, Scheme};
 
 /// What upstream's client writes by itself, or not at all.
-const RESERVED: [&str; 5] = ["host", "user-agent", "content-length", "transfer-encoding", "trailer"];
+const RESERVED: [&str; 5] =
+    ["host", "user-agent", "content-length", "transfer-encoding", "trailer"];
 
 /// `host:port`, with brackets where an address needs them.
 pub(super) fn join(host: &str, port: u16) -> String {

@@ -67,9 +67,8 @@ fn ports_by_number_name_or_quoted_number() {
         (json!(0), Err("invalid port number: 0")),
         (json!("65536"), Err("invalid port number: 65536")),
     ] {
-        let expected = expected
-            .map(|port| Question::Tcp { host: String::new(), port })
-            .map_err(str::to_owned);
+        let expected =
+            expected.map(|port| Question::Tcp { host: String::new(), port }).map_err(str::to_owned);
         assert_eq!(read(json!({"tcpSocket": {"port": port}})), expected, "{port}");
     }
 }

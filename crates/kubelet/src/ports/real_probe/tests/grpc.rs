@@ -49,7 +49,9 @@ async fn needs_a_server_that_serves() {
         ("sick", Err("service unhealthy (responded with \"NOT_SERVING\")")),
         (
             "none",
-            Err("error: health rpc probe failed: rpc error: code = NotFound desc = unknown service none"),
+            Err(
+                "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service none",
+            ),
         ),
         ("slow", Err("timeout: health rpc did not complete within 1s")),
     ] {

@@ -82,8 +82,9 @@ async fn a_server_without_tls_is_told_apart() {
         std::future::pending::<()>().await;
     });
     let why = RealProbeNet::default().http(&https(port)).await.unwrap_err();
-    let expected =
-        format!("Get \"https://127.0.0.1:{port}/\": http: server gave HTTP response to HTTPS client");
+    let expected = format!(
+        "Get \"https://127.0.0.1:{port}/\": http: server gave HTTP response to HTTPS client"
+    );
     assert_eq!(why, expected);
 }
 
