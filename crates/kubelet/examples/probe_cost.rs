@@ -10,6 +10,7 @@ use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cri::health::health_check_response::ServingStatus;
@@ -17,8 +18,11 @@ use cri::health::health_server::{Health, HealthServer};
 use cri::health::{HealthCheckRequest, HealthCheckResponse};
 use cri::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
 use cri::{ClientConfig, CriClient, v1};
-use kubelet::events::Recorder;
-use kubelet::ports::{HyperFetch, Jitter, Ports, RealFs, RealProbeNet, SystemClock, Tasks};
+use kubelet::events::{Event, Recorder};
+use kubelet::ports::{
+    HttpAnswer, HttpRequest, HyperFetch, Jitter, Ports, ProbeNet, RealFs, RealProbeNet,
+    SystemClock, Tasks,
+};
 use kubelet::probe_manager::Probes;
 use kubelet::status_manager::Statuses;
 use kubelet_model::{ContainerId, DesiredPod, ProbeKind, ProbeResult, Source};
@@ -93,42 +97,60 @@ async fn measure(duration: Duration) -> Result<(), Failure> {
     ];
     println!("{} probes, one each per second, for {duration:?}", PODS * CONTAINERS);
     for (name, handler) in kinds {
-        let (cores, unwell) = cost(&servers, &handler, duration).await?;
-        println!("{name:<10} {cores:.3} cores   {unwell} without success");
+        let cost = cost(&servers, &handler, duration).await?;
+        let rate = cost.tries / duration.as_secs_f64();
+        let each = cost.cores / rate * 1e6;
+        println!(
+            "{name:<10} {:.3} cores at {rate:.0} a second, {each:.0} µs each; {} without success",
+            cost.cores, cost.unwell
+        );
+        if let Some(event) = cost.events.first() {
+            let total: u32 = cost.events.iter().map(|event| event.count).sum();
+            println!("{:<10} {total} failures, the first: {}", "", event.message);
+        }
     }
     Ok(())
 }
 
-/// Cores used, and probes that have not succeeded.
-async fn cost(
-    servers: &Servers,
-    handler: &Value,
-    duration: Duration,
-) -> Result<(f64, usize), Failure> {
+/// What came of measuring one kind.
+struct Cost {
+    /// Share of one core.
+    cores: f64,
+    /// Probes begun while measuring.
+    tries: f64,
+    /// Probes that have not succeeded.
+    unwell: usize,
+    /// Failures on the way.
+    events: Vec<Event>,
+}
+
+async fn cost(servers: &Servers, handler: &Value, duration: Duration) -> Result<Cost, Failure> {
     let runtime = CriClient::new(ClientConfig {
         runtime_endpoint: format!("unix://{}", servers.socket),
         image_endpoint: None,
         request_timeout: Duration::from_secs(10),
     })?;
     let tasks = Tasks::default();
+    let net = Arc::new(Counted::default());
     let ports = Ports {
         runtime: Arc::new(runtime),
         fs: Arc::new(RealFs),
         http: Arc::new(HyperFetch::default()),
-        probe_net: Arc::new(RealProbeNet::default()),
+        probe_net: Arc::clone(&net) as Arc<dyn ProbeNet>,
         clock: Arc::new(SystemClock::new()),
         jitter: Jitter::seeded(1),
         tasks: tasks.clone(),
     };
     let statuses = Statuses::default();
-    let probes = Probes::new(&ports, statuses.clone(), Recorder::new(Arc::clone(&ports.clock)));
+    let recorder = Recorder::new(Arc::clone(&ports.clock));
+    let probes = Probes::new(&ports, statuses.clone(), recorder.clone());
     let pods = (0..PODS).map(|n| pod(n, handler)).collect::<Result<Vec<_>, _>>()?;
     for (n, pod) in (0..PODS).zip(&pods) {
         statuses.set(pod, serde_json::from_value(status(n))?);
         probes.ensure(pod);
     }
     tokio::time::sleep(WARM_UP).await;
-    let before = cpu_seconds()?;
+    let (before, tries) = (cpu_seconds()?, net.tries());
     let began = std::time::Instant::now();
     tokio::time::sleep(duration).await;
     let used = cpu_seconds()? - before;
@@ -143,12 +165,19 @@ async fn cost(
         .filter(|result| *result != Some(ProbeResult::Success))
         .count();
     tasks.abort_all();
-    Ok((cores, unwell))
+    let tries = match net.tries() - tries {
+        0 => f64::from(PODS * CONTAINERS) * duration.as_secs_f64(),
+        // Far below the precision of a float.
+        tries => tries as f64,
+    };
+    Ok(Cost { cores, tries, unwell, events: recorder.all() })
 }
 
 fn pod(n: u32, handler: &Value) -> Result<DesiredPod, Failure> {
     let mut probe = handler.clone();
     probe["periodSeconds"] = json!(1);
+    // A busy machine makes the servers slow; that must not make probes cheap.
+    probe["timeoutSeconds"] = json!(30);
     let container = |c: u32| json!({"name": format!("c{c}"), "readinessProbe": probe});
     let pod = json!({
         "metadata": {"name": format!("p{n}"), "namespace": "default", "uid": format!("u{n}")},
@@ -177,6 +206,45 @@ fn cpu_seconds() -> Result<f64, Failure> {
     let fields = stat.rsplit_once(')').ok_or("odd /proc/self/stat")?.1.split_whitespace();
     let ticks: f64 = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
     Ok(ticks / TICKS_PER_SECOND)
+}
+
+/// Counts what is asked of the network; commands do not pass here, and are taken
+/// to have run once a second.
+#[derive(Default)]
+struct Counted {
+    net: RealProbeNet,
+    tries: AtomicU64,
+}
+
+impl Counted {
+    fn tries(&self) -> u64 {
+        self.tries.load(Ordering::Relaxed)
+    }
+    fn count(&self) {
+        self.tries.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[async_trait::async_trait]
+impl ProbeNet for Counted {
+    async fn http(&self, request: &HttpRequest) -> Result<HttpAnswer, String> {
+        self.count();
+        self.net.http(request).await
+    }
+    async fn tcp(&self, host: &str, port: u16, timeout: Duration) -> Result<(), String> {
+        self.count();
+        self.net.tcp(host, port, timeout).await
+    }
+    async fn grpc(
+        &self,
+        host: &str,
+        port: u16,
+        service: &str,
+        timeout: Duration,
+    ) -> Result<(), String> {
+        self.count();
+        self.net.grpc(host, port, service, timeout).await
+    }
 }
 
 async fn serve() -> Result<(), Failure> {
