@@ -3,7 +3,7 @@
 use std::error::Error;
 
 const INCLUDE: &str = "proto";
-const PROTOS: [&str; 5] = [
+const PROTOS: [&str; 6] = [
     "runtime/v1/api.proto",
     "runtime/v1/image.proto",
     "containerd/content.proto",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kubelet_config::go_duration::GoDuration;
 use kubelet_model::ContainerId;
 
-use super::parse::Question;
+use super::question::Question;
 use crate::ports::{BODY_MAX, HttpAnswer, Ports};
 
 /// Tries while the try itself goes wrong.

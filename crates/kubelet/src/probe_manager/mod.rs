@@ -7,8 +7,8 @@
 //! Upstream: pkg/kubelet/prober, pkg/kubelet/prober/results.
 
 mod ask;
-mod parse;
 mod plan;
+mod question;
 mod table;
 #[cfg(test)]
 mod tests;

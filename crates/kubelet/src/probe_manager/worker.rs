@@ -10,8 +10,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use super::Shared;
 use super::ask::{self, Outcome};
+<<<<<<< HEAD
 use super::parse::{self, Question};
 use super::plan::{Change, Course, Moment, Next, Rules, Seen, Verdict};
+=======
+use super::plan::{Change, Course, Moment, Next, Rules, Seen, Verdict};
+use super::question::{self, Question};
+>>>>>>> probes
 use super::table::Ticket;
 use crate::status_manager::is_terminal;
 
@@ -43,9 +48,9 @@ impl Worker {
         let name = format!("{}({})", pod.full_name(), pod.uid());
         Self {
             rules: Rules::new(ticket.key.kind, probe, sidecar, deleting),
-            question: parse::question(probe, container, &name),
-            timeout: parse::timeout(probe),
-            period: parse::period(probe),
+            question: question::question(probe, container, &name),
+            timeout: question::timeout(probe),
+            period: question::period(probe),
             host_network: pod.spec().host_network == Some(true),
             object: EventObject::container(pod, &container.name),
             shared,
@@ -159,7 +164,11 @@ fn look(status: Option<&PodStatus>, name: &str) -> Seen {
                 .state
                 .as_ref()
                 .and_then(|state| state.running.as_ref())
+<<<<<<< HEAD
                 // A runtime that does not say since when means: just now, or long ago.
+=======
+                // Since when is not known: then for long, so that nobody waits for it.
+>>>>>>> probes
                 .map(|running| {
                     running.started_at.as_ref().map_or_else(Default::default, |at| at.0)
                 }),

@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 use super::world::World;
 use crate::ports::{BODY_MAX, Ports};
 use crate::probe_manager::ask::{Outcome, ask};
-use crate::probe_manager::parse::Question;
+use crate::probe_manager::question::Question;
 
 /// Does what the command's first word says; counts calls.
 struct Runtime(Arc<AtomicU32>);
