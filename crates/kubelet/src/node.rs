@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use cri::{ClientConfig, CriClient, EndpointError};
 use kubelet_config::{Config, Flags};
+use kubelet_model::quantity::Quantity;
 
+use crate::container_logs::RotationPolicy;
 use crate::ports::{Fs, HyperFetch, Jitter, Ports, RealFs, SystemClock, Tasks};
 use crate::server::{self, ListenError};
 use crate::settings::Settings;
@@ -122,6 +124,7 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         root_dir: flags.root_dir.clone(),
         pod_logs_dir: config.pod_logs_dir.clone(),
         container_log_links_dir: CONTAINER_LOG_LINKS.into(),
+        log_rotation: log_rotation(config),
         max_restart_period: config.max_container_restart_period,
         lanes: lanes(),
         follow_events: follow_events(config),
@@ -130,6 +133,22 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         max_dead_per_container: u32::try_from(flags.maximum_dead_containers_per_container)
             .unwrap_or(0),
     })
+}
+
+/// Fields that are absent were given their defaults when the configuration was read.
+fn log_rotation(config: &Config) -> RotationPolicy {
+    let (wire, default) = (config.wire(), RotationPolicy::default());
+    let max_size = wire.container_log_max_size.as_deref().and_then(Quantity::parse);
+    let count = |field: Option<i32>| field.and_then(|value| usize::try_from(value).ok());
+    let interval = wire.container_log_monitor_interval.map(|interval| interval.to_std());
+    RotationPolicy {
+        // A negative size switches rotation off.
+        max_bytes: max_size
+            .map_or(default.max_bytes, |size| u64::try_from(size.units()).ok().map(|size| size.max(1))),
+        max_files: count(wire.container_log_max_files).unwrap_or(default.max_files),
+        max_workers: count(wire.container_log_max_workers).unwrap_or(default.max_workers),
+        interval: interval.unwrap_or(default.interval),
+    }
 }
 
 /// Events are followed unless upstream's gate for them is switched off by name;

@@ -12,7 +12,7 @@ mod rng;
 mod tasks;
 
 pub use clock::{Clock, SystemClock};
-pub use fs::{ChangeStream, DirEntry, FileStamp, Fs};
+pub use fs::{ChangeStream, DirEntry, FileStamp, Fs, Links, NewFile, OpenFile};
 pub use http::{Fetched, HttpFetch, HttpFetchError, HyperFetch};
 pub use real_fs::RealFs;
 pub use rng::Jitter;
