@@ -143,8 +143,9 @@ fn log_rotation(config: &Config) -> RotationPolicy {
     let interval = wire.container_log_monitor_interval.map(|interval| interval.to_std());
     RotationPolicy {
         // A negative size switches rotation off.
-        max_bytes: max_size
-            .map_or(default.max_bytes, |size| u64::try_from(size.units()).ok().map(|size| size.max(1))),
+        max_bytes: max_size.map_or(default.max_bytes, |size| {
+            u64::try_from(size.units()).ok().map(|size| size.max(1))
+        }),
         max_files: count(wire.container_log_max_files).unwrap_or(default.max_files),
         max_workers: count(wire.container_log_max_workers).unwrap_or(default.max_workers),
         interval: interval.unwrap_or(default.interval),

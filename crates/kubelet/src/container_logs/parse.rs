@@ -40,7 +40,10 @@ pub(super) struct Splitter {
 #[derive(Debug)]
 enum State {
     Header(Vec<u8>),
-    Content { header: Header, fresh: bool },
+    Content {
+        header: Header,
+        fresh: bool,
+    },
     /// To the end of a line that is not in the format.
     Skip,
 }

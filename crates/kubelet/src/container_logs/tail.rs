@@ -11,11 +11,7 @@ const BLOCK: usize = 64 << 10;
 
 /// Where the last `lines` records of the first `size` bytes begin. Gives way
 /// to others while it looks: that may be far back.
-pub(super) async fn start_of_last(
-    file: &dyn OpenFile,
-    size: u64,
-    lines: u64,
-) -> io::Result<u64> {
+pub(super) async fn start_of_last(file: &dyn OpenFile, size: u64, lines: u64) -> io::Result<u64> {
     // A line that is not complete yet comes after the last ones.
     let mut ends_wanted = lines.saturating_add(1);
     let mut end = size;

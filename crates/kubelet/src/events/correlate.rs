@@ -122,9 +122,7 @@ impl Correlator {
     fn is_affordable(&mut self, key: (EventObject, EventType), now: Mono) -> bool {
         let full = REFILL * BURST;
         let mut budget = match self.budgets.take(&key) {
-            Some(old) => {
-                Budget { left: full.min(old.left + now.since(old.at)), at: now }
-            }
+            Some(old) => Budget { left: full.min(old.left + now.since(old.at)), at: now },
             None => Budget { left: full, at: now },
         };
         let left = budget.left.checked_sub(REFILL);
