@@ -1,5 +1,4 @@
-//! Container logs on a real runtime: rotation that keeps up, following across
-//! it, and what a container said about its end.
+//! Container logs on a real runtime: rotation that keeps up, and following across it.
 
 // Real processes take real time.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -119,27 +118,5 @@ fn following_goes_on_across_rotation() -> Result<()> {
     assert!(files_beside(&log)?.len() > 2, "it was not rotated: {:?}", files_beside(&log)?);
     let expected: String = (1..=80_000).map(|n| format!("{n}\n")).collect();
     assert!(text == expected, "{} bytes instead of {}", text.len(), expected.len());
-    Ok(())
-}
-
-#[test]
-fn a_failed_container_speaks_through_its_log() -> Result<()> {
-    let node = node()?;
-    let put = |name: &str, policy: &str| {
-        let script = "echo starting; echo 'no database' >&2; exit 3";
-        let pod = PodManifest::script(name, script).with("terminationMessagePolicy", json!(policy));
-        node.manifests.put_pod(&pod.restart("Never"))
-    };
-    put("talks", "FallbackToLogsOnError")?;
-    put("silent", "File")?;
-    for (name, message) in [("talks", "starting\nno database\n"), ("silent", "")] {
-        node.eventually(&format!("{name} to have failed"), || {
-            let pod = node.pod(name)?;
-            let main = pod.container("main")?;
-            ensure!(main.state == "terminated", "it is {pod:?}");
-            ensure!(main.message == message, "it says {:?}", main.message);
-            Ok(())
-        })?;
-    }
     Ok(())
 }

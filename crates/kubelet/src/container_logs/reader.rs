@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,15 +79,15 @@ pub fn read(
     options: LogOptions,
     running: StillRunning,
 ) -> Result<BoxStream<'static, Result<LogChunk, LogError>>, LogError> {
-    let fail = |source| LogError::Open { path: path.clone(), source };
-    let file = fs.open(&path, Links::Follow).map_err(fail)?;
-    let stamp = file.stamp().map_err(fail)?;
-    let reader = Reader {
+    let file = fs.open(&path, Links::Follow).map_err(cannot_open(&path))?;
+    let stamp = file.stamp().map_err(cannot_open(&path))?;
+    let mut reader = Reader {
         left: options.limit_bytes.unwrap_or(u64::MAX),
         start: options.tail.map(|lines| (lines, stamp.size)),
         // Without following, a log that grows all the time must end as well.
         end: if options.follow { u64::MAX } else { stamp.size },
         inode: stamp.inode,
+        older: None,
         fs,
         path,
         options,
@@ -99,11 +99,19 @@ pub fn read(
         last_read: false,
         over: false,
     };
+    if reader.options.follow {
+        reader.older = reader.rotated().map_err(cannot_open(&reader.path))?.pop();
+    }
     Ok(stream::unfold(reader, |mut reader| async move {
         let chunk = reader.next().await?;
         Some((chunk, reader))
     })
     .boxed())
+}
+
+fn cannot_open(path: &Path) -> impl FnOnce(io::Error) -> LogError {
+    let path = path.to_owned();
+    move |source| LogError::Open { path, source }
 }
 
 struct Reader {
@@ -113,6 +121,8 @@ struct Reader {
     running: StillRunning,
     file: Box<dyn OpenFile>,
     inode: (u64, u64),
+    /// The newest rotated file when ours was opened; those up to it are older than ours.
+    older: Option<String>,
     /// Lines to go back from this size before the first read.
     start: Option<(u64, u64)>,
     offset: u64,
@@ -197,33 +207,43 @@ impl Reader {
         if self.read_block()? {
             return Ok(true);
         }
-        let next = self.successor()?;
-        let file = match self.fs.open(&next, Links::Follow) {
+        let rotated = self.rotated()?;
+        let next = self.successor(&rotated);
+        let path = next.map_or_else(|| self.path.clone(), |name| self.path.with_file_name(name));
+        let file = match self.fs.open(&path, Links::Follow) {
             Ok(file) => file,
             // Rotated or compressed this instant: the next look finds out.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),
         };
         self.inode = file.stamp()?.inode;
+        self.older = rotated.iter().rfind(|name| next.is_none_or(|next| *name < next)).cloned();
         (self.file, self.offset) = (file, 0);
         self.splitter.next_file();
         Ok(true)
     }
 
-    /// The oldest file newer than ours. If ours is compressed by now, all that
-    /// are not are newer.
-    fn successor(&self) -> io::Result<PathBuf> {
-        let name = self.path.file_name().and_then(|name| name.to_str());
-        let (Some(dir), Some(name)) = (self.path.parent(), name) else {
-            return Ok(self.path.clone());
+    /// The oldest rotated file newer than ours; `None` if that is the current
+    /// one. If ours is compressed by now, all that are not are newer.
+    fn successor<'a>(&self, rotated: &'a [String]) -> Option<&'a String> {
+        let newer = |name: &&String| self.older.as_ref().is_none_or(|older| *name > older);
+        let plain = |name: &&String| !name.ends_with(GZIPPED) && is_in_use(name, rotated);
+        let newer: Vec<&String> = rotated.iter().filter(newer).filter(plain).collect();
+        let is_ours = |name: &&String| {
+            let found = self.fs.stat(&self.path.with_file_name(name));
+            found.is_ok_and(|found| found.stamp.inode == self.inode)
         };
-        let names = rotate::rotated_names(&*self.fs, dir, name)?;
-        let plain = names.iter().filter(|name| !name.ends_with(GZIPPED) && is_in_use(name, &names));
-        let plain: Vec<PathBuf> = plain.map(|name| dir.join(name)).collect();
-        let is_ours =
-            |path: &PathBuf| self.fs.stat(path).is_ok_and(|found| found.stamp.inode == self.inode);
-        let newer = plain.iter().position(is_ours).map_or(0, |at| at + 1);
-        Ok(plain.get(newer).unwrap_or(&self.path).clone())
+        let next = newer.iter().position(is_ours).map_or(0, |at| at + 1);
+        newer.get(next).copied()
+    }
+
+    /// Names of the log's rotated files, in order.
+    fn rotated(&self) -> io::Result<Vec<String>> {
+        let name = self.path.file_name().and_then(|name| name.to_str());
+        match (self.path.parent(), name) {
+            (Some(dir), Some(name)) => rotate::rotated_names(&*self.fs, dir, name),
+            _ => Ok(Vec::new()),
+        }
     }
 }
 

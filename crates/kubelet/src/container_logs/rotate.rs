@@ -1,4 +1,4 @@
-//! Rotates one log: clean up, compress, move away, have the runtime open a new one.
+//! Rotates one log: clean up, move away, have the runtime open a new one, compress the older ones.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(super) enum Rotated {
     NameTaken,
 }
 
-/// Why a log was not rotated. It stays as it is, and is tried again.
+/// Why a rotation is not complete. The log is whole in any case, and tried again.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RotateError {
     /// The path cannot be a log's.
@@ -59,9 +59,6 @@ pub(super) async fn rotate(
     for old in plan.remove.iter().map(|name| dir.join(name)) {
         fs.remove_file(&old).map_err(file_error("remove", &old))?;
     }
-    for old in plan.compress.iter().map(|name| dir.join(name)) {
-        gzip::compress(fs, &old).await.map_err(file_error("compress", &old))?;
-    }
     let target = dir.join(target);
     fs.rename(log, &target).map_err(file_error("rotate", log))?;
     if let Err(error) = ports.runtime.reopen_container_log(id).await {
@@ -71,6 +68,11 @@ pub(super) async fn rotate(
             fs.rename(&target, log).map_err(file_error("move back", &target))?;
         }
         return Err(error.into());
+    }
+    // Upstream compresses before it moves the log away, which leaves the same
+    // files; but a fast log would grow all the while.
+    for old in plan.compress.iter().map(|name| dir.join(name)) {
+        gzip::compress(fs, &old).await.map_err(file_error("compress", &old))?;
     }
     Ok(Rotated::Done)
 }

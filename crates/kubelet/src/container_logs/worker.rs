@@ -202,9 +202,9 @@ impl Worker {
             }
             Outcome::Rotated(Ok(Rotated::Done)) => {
                 tracing::debug!(container = %id, "rotated a container's log");
-                log.seen = Some((0, now));
-                let wait = plan::next_look(0, log.rate, self.max_bytes, self.policy.interval);
-                log.due = (now + wait).min(round);
+                // It has grown anew while older ones were compressed.
+                log.seen = None;
+                log.due = now;
             }
             Outcome::Rotated(Ok(Rotated::NameTaken)) => log.due = now + plan::LOOK_MIN,
             Outcome::Located(Err(error)) | Outcome::Reopened(Err(error)) => {

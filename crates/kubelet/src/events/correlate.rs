@@ -37,15 +37,6 @@ pub(super) enum Key {
 
 type Similar = (EventObject, EventType, &'static str);
 
-/// What became of an event.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// To be shown under this key, in place of what was there.
-    Show(Key, Event),
-    /// One too many about this object.
-    HeldBack,
-}
-
 /// Remembers enough of the past to judge the next event.
 #[derive(Debug)]
 pub(super) struct Correlator {
@@ -77,8 +68,14 @@ impl Correlator {
         }
     }
 
-    /// Judges one event that happens now.
-    pub(super) fn correlate(&mut self, news: News, wall: Timestamp, now: Mono) -> Outcome {
+    /// Judges one event that happens now: what to show, and in place of what.
+    /// `None` if it is one too many about its object.
+    pub(super) fn correlate(
+        &mut self,
+        news: News,
+        wall: Timestamp,
+        now: Mono,
+    ) -> Option<(Key, Event)> {
         let News { object, kind, reason, mut message } = news;
         let whole = whole(&object);
         let group = (whole.clone(), kind, reason);
@@ -94,9 +91,9 @@ impl Correlator {
         };
         self.seen.put(key.clone(), (count, first));
         if !self.is_affordable((whole, kind), now) {
-            return Outcome::HeldBack;
+            return None;
         }
-        Outcome::Show(key, Event { object, kind, reason, message, count, first, last: wall })
+        Some((key, Event { object, kind, reason, message, count, first, last: wall }))
     }
 
     /// Is this one of so many different messages that they are shown as one?

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use kubelet_model::{EventObject, EventType, PodUid};
 
 use crate::ports::Clock;
-use correlate::{Correlator, Key, Outcome};
+use correlate::{Correlator, Key};
 use lru::Lru;
 
 /// Events kept; older ones are forgotten. A node of 110 pods that each crash
@@ -87,8 +87,8 @@ impl Recorder {
         let (wall, now) = (self.clock.wall(), self.clock.mono());
         let mut record = self.lock();
         match record.correlator.correlate(news, wall, now) {
-            Outcome::Show(key, event) => record.events.put(key, event),
-            Outcome::HeldBack => {
+            Some((key, event)) => record.events.put(key, event),
+            None => {
                 tracing::debug!(?object, reason, "event held back: too many about this object");
             }
         }

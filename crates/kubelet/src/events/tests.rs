@@ -38,8 +38,8 @@ fn check(script: &str, expected: Expect) {
         let (second, message) = line.trim().split_once(' ').expect("a time and a message");
         let (wall, now) = at(second.parse().expect("a second"));
         let line = match correlator.correlate(news("web", "Failed", message), wall, now) {
-            Outcome::HeldBack => "-".to_owned(),
-            Outcome::Show(_, event) => {
+            None => "-".to_owned(),
+            Some((_, event)) => {
                 format!("{} x{} since {}", event.message, event.count, event.first.as_second())
             }
         };
@@ -91,7 +91,7 @@ fn a_burst_of_twenty_five_then_one_in_five_minutes() {
     let mut correlator = Correlator::new();
     let mut shown = |second: u64, pod: &str| {
         let (wall, now) = at(second);
-        correlator.correlate(news(pod, "Failed", "again"), wall, now) != Outcome::HeldBack
+        correlator.correlate(news(pod, "Failed", "again"), wall, now).is_some()
     };
     let burst = (0..40).filter(|_| shown(1, "web")).count();
     assert_eq!(burst, 25);
@@ -109,7 +109,7 @@ fn containers_of_a_pod_share_its_budget_but_not_their_counts() {
     let (wall, now) = at(1);
     for path in ["spec.containers{a}", "spec.containers{b}"] {
         let event = News { object: object("web", path), ..news("web", "Failed", "x") };
-        let Outcome::Show(_, event) = correlator.correlate(event, wall, now) else {
+        let Some((_, event)) = correlator.correlate(event, wall, now) else {
             panic!("two events are not too many");
         };
         assert_eq!((event.count, event.object), (1, object("web", path)));
@@ -178,12 +178,12 @@ proptest! {
             *tokens = (*tokens + (second - *last) as f64 / 300.0).min(25.0);
             *last = second;
             match correlator.correlate(event, wall, now) {
-                Outcome::Show(key, event) => {
+                Some((key, event)) => {
                     *tokens -= 1.0;
                     counts.insert(key, event.count);
                     prop_assert_eq!(event.last, wall);
                 }
-                Outcome::HeldBack => {
+                None => {
                     held_back += 1;
                     prop_assert!(*tokens < 1.0 + 1e-6, "held back with {} to spend", tokens);
                 }

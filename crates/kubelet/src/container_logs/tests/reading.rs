@@ -131,3 +131,18 @@ async fn a_log_that_was_emptied_is_read_from_its_beginning() {
     let (chunk, ()) = futures_util::future::join(stream.next(), emptied).await;
     assert_eq!(chunk.unwrap().unwrap().bytes, b"new\n");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_log_replaced_without_rotation_is_not_taken_for_an_older_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("0.log");
+    fs::write(dir.path().join("0.log.20200101-000000"), LOG).unwrap();
+    fs::write(&path, LOG).unwrap();
+    let options = LogOptions { follow: true, tail: Some(1), ..LogOptions::default() };
+    let mut stream = read(Arc::new(RealFs), path.clone(), options, running(true)).unwrap();
+    assert_eq!(stream.next().await.unwrap().unwrap().bytes, b"three\n");
+    let draft = dir.path().join("draft");
+    fs::write(&draft, "2026-01-01T00:00:09Z stdout F new\n").unwrap();
+    fs::rename(&draft, &path).unwrap();
+    assert_eq!(stream.next().await.unwrap().unwrap().bytes, b"new\n");
+}
