@@ -9,6 +9,7 @@ mod metered;
 pub mod progress;
 pub mod pod_sources;
 pub mod pleg;
+pub mod container_logs;
 pub mod pod_plan;
 pub mod container_manager;
 pub mod image_manager;

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use cgroups::Driver;
 use cri::{ClientConfig, CriClient, EndpointError, Runtime};
 use kubelet_config::{Config, Flags};
+use kubelet_model::quantity::Quantity;
 
+use crate::container_logs::RotationPolicy;
 use crate::container_manager::allocatable::OverReserved;
 use crate::container_manager::{self, NodeCgroups, NodeGroups, worker};
 use crate::image_manager::ImageSettings;
@@ -155,6 +157,7 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         root_dir: flags.root_dir.clone(),
         pod_logs_dir: config.pod_logs_dir.clone(),
         container_log_links_dir: CONTAINER_LOG_LINKS.into(),
+        log_rotation: log_rotation(config),
         max_restart_period: config.max_container_restart_period,
         lanes: lanes(),
         follow_events: follow_events(config),
@@ -195,6 +198,23 @@ fn image_settings(config: &Config, flags: &Flags) -> Result<ImageSettings, NodeE
         credential_providers,
         docker_config_dirs: DockerConfigDirs::usual(&flags.root_dir, &working_dir, home.as_deref()),
     })
+}
+
+/// Fields that are absent were given their defaults when the configuration was read.
+fn log_rotation(config: &Config) -> RotationPolicy {
+    let (wire, default) = (config.wire(), RotationPolicy::default());
+    let max_size = wire.container_log_max_size.as_deref().and_then(Quantity::parse);
+    let count = |field: Option<i32>| field.and_then(|value| usize::try_from(value).ok());
+    let interval = wire.container_log_monitor_interval.map(|interval| interval.to_std());
+    RotationPolicy {
+        // A negative size switches rotation off.
+        max_bytes: max_size.map_or(default.max_bytes, |size| {
+            u64::try_from(size.units()).ok().map(|size| size.max(1))
+        }),
+        max_files: count(wire.container_log_max_files).unwrap_or(default.max_files),
+        max_workers: count(wire.container_log_max_workers).unwrap_or(default.max_workers),
+        interval: interval.unwrap_or(default.interval),
+    }
 }
 
 /// Events are followed unless upstream's gate for them is switched off by name;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::container_manager::Rules;
 use crate::image_manager::ImageSettings;
+use crate::container_logs::RotationPolicy;
 
 /// Settings of one agent.
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub struct Settings {
     pub pod_logs_dir: PathBuf,
     /// Directory of flat symbolic links to container logs.
     pub container_log_links_dir: PathBuf,
+    /// How the containers' logs are rotated.
+    pub log_rotation: RotationPolicy,
     /// Longest crash-loop back-off.
     pub max_restart_period: Duration,
     /// Pods that the runtime works on at once; more only make it slower.
@@ -64,6 +67,7 @@ impl Settings {
             root_dir: "/var/lib/kubelet".into(),
             pod_logs_dir: "/var/log/pods".into(),
             container_log_links_dir: "/var/log/containers".into(),
+            log_rotation: RotationPolicy::default(),
             max_restart_period: Duration::from_secs(300),
             lanes: 16,
             follow_events: true,

@@ -16,7 +16,7 @@ use crate::progress::ProgressBoard;
 use crate::server::View;
 use crate::settings::Settings;
 use crate::status_manager::{PodView, Statuses};
-use crate::{pleg, pod_sources};
+use crate::{container_logs, pleg, pod_sources};
 
 /// A running agent. Its tasks live until the ports' `Tasks` end them.
 pub struct Agent {
@@ -36,6 +36,7 @@ impl Agent {
         let ports = Ports { runtime: Arc::new(runtime), ..ports };
         let desired = pod_sources::start(&settings, &ports);
         let (observations, runtime) = pleg::start(&ports, &metrics, settings.follow_events);
+        container_logs::start(&ports, &settings.log_rotation, &observations);
         let recorder = Recorder::new(Arc::clone(&ports.clock));
         let progress = ProgressBoard::default();
         let probes = Probes::new(&ports, statuses.clone(), recorder.clone());

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use kubelet::ports::{ChangeStream, DirEntry, FileStamp, Fs};
+use kubelet::ports::{ChangeStream, DirEntry, FileStamp, Fs, Links, NewFile, OpenFile};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -174,6 +174,7 @@ impl State {
 }
 
 /// The file port of one life.
+#[derive(Clone)]
 pub struct SimFs {
     world: Arc<World>,
     life: Life,
@@ -246,6 +247,46 @@ impl Fs for SimFs {
         })
     }
 
+    fn open(&self, path: &Path, links: Links) -> Result<Box<dyn OpenFile>> {
+        self.with(|state| {
+            state.read_fault(path)?;
+            let is_link =
+                matches!(state.files.nodes.get(path), Some(Node { kind: Kind::Link(_), .. }));
+            if is_link && links == Links::Refuse {
+                return Err(Error::from(ErrorKind::InvalidInput));
+            }
+            match state.files.resolve(path)?.1 {
+                Node { kind: Kind::File(_), inode, .. } => {
+                    Ok(Box::new(SimOpenFile { fs: self.clone(), inode: *inode }) as _)
+                }
+                _ => Err(Error::from(ErrorKind::InvalidInput)),
+            }
+        })
+    }
+
+    fn create(&self, path: &Path, _mode: u32) -> Result<Box<dyn NewFile>> {
+        self.write(path, &[])?;
+        self.with(|state| {
+            let inode = state.files.nodes.get(path).map_or(0, |node| node.inode);
+            Ok(Box::new(SimOpenFile { fs: self.clone(), inode }) as _)
+        })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.with(|state| {
+            let parent = to.parent().unwrap_or(Path::new("/"));
+            if !state.files.nodes.contains_key(parent) {
+                return Err(Error::from(ErrorKind::NotFound));
+            }
+            let node =
+                state.files.nodes.remove(from).ok_or_else(|| Error::from(ErrorKind::NotFound))?;
+            state.files.nodes.insert(to.to_owned(), node);
+            state.tell_watches(from);
+            state.tell_watches(to);
+            Ok(())
+        })
+    }
+
     fn write(&self, path: &Path, content: &[u8]) -> Result<()> {
         self.with(|state| {
             let parent = path.parent().unwrap_or(Path::new("/"));
@@ -310,5 +351,48 @@ impl Fs for SimFs {
             state.files.watches.push((path.to_owned(), sender));
             Ok(ReceiverStream::new(receiver).boxed())
         })
+    }
+}
+
+/// A file held open, wherever it is moved. Once removed it can no longer be read.
+struct SimOpenFile {
+    fs: SimFs,
+    inode: u64,
+}
+
+impl SimOpenFile {
+    fn with<T>(&self, act: impl FnOnce(&mut Vec<u8>) -> T) -> Result<T> {
+        self.fs.with(|state| {
+            let found = state.files.nodes.values_mut().find(|node| node.inode == self.inode);
+            match found.map(|node| &mut node.kind) {
+                Some(Kind::File(content)) => Ok(act(content)),
+                _ => Err(Error::from(ErrorKind::NotFound)),
+            }
+        })
+    }
+}
+
+impl OpenFile for SimOpenFile {
+    fn read_at(&self, offset: u64, limit: usize) -> Result<Vec<u8>> {
+        self.with(|content| {
+            let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
+            let end = start.saturating_add(limit).min(content.len());
+            content[start..end].to_vec()
+        })
+    }
+
+    fn stamp(&self) -> Result<FileStamp> {
+        let size = self.with(|content| content.len() as u64)?;
+        Ok(FileStamp { inode: (1, self.inode), size, ..FileStamp::default() })
+    }
+
+    fn mode(&self) -> Result<u32> {
+        Ok(0o640)
+    }
+}
+
+impl NewFile for SimOpenFile {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.with(|content| content.extend_from_slice(bytes))
     }
 }

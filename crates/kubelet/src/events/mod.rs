@@ -1,19 +1,28 @@
 //! Events the agent records about pods and the node.
 //!
-//! Owns a bounded record of the newest events. Everyone may add; the local
-//! endpoint reads. Upstream: client-go tools/record, pkg/kubelet/events.
+//! Owns a bounded record of the newest events, correlated as upstream does
+//! before it sends them. Everyone may add; the local endpoint reads.
+//! Upstream: client-go tools/record, pkg/kubelet/events.
 
-use std::collections::VecDeque;
+mod correlate;
+mod lru;
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
-use kubelet_model::{EventObject, EventType};
+use kubelet_model::{EventObject, EventType, PodUid};
 
 use crate::ports::Clock;
+use correlate::{Correlator, Key};
+use lru::Lru;
 
 /// Events kept; older ones are forgotten. A node of 110 pods that each crash
 /// and pull makes some 1,000 distinct events.
 const EVENTS_MAX: usize = 2_000;
+/// Bytes of a message; what a runtime or a probe says can be of any length.
+const MESSAGE_MAX: usize = 8_192;
 
 /// One event, as often as it happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,20 +43,36 @@ pub struct Event {
     pub last: Timestamp,
 }
 
+/// An event that just happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct News {
+    object: EventObject,
+    kind: EventType,
+    reason: &'static str,
+    message: String,
+}
+
 /// Takes events. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
     clock: Arc<dyn Clock>,
-    events: Arc<Mutex<VecDeque<Event>>>,
+    record: Arc<Mutex<Record>>,
+}
+
+struct Record {
+    correlator: Correlator,
+    events: Lru<Key, Event>,
 }
 
 impl Recorder {
     /// An empty record.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, events: Arc::default() }
+        let record = Record { correlator: Correlator::new(), events: Lru::new(EVENTS_MAX) };
+        Self { clock, record: Arc::new(Mutex::new(record)) }
     }
 
-    /// Records an event; one that is known already is counted.
+    /// Records an event. One that is known already is counted; many similar
+    /// ones are combined; too many about one object are dropped.
     pub fn record(
         &self,
         object: &EventObject,
@@ -55,37 +80,35 @@ impl Recorder {
         reason: &'static str,
         message: impl Into<String>,
     ) {
-        let (now, message) = (self.clock.wall(), message.into());
+        let mut message = message.into();
+        message.truncate(message.floor_char_boundary(MESSAGE_MAX));
         tracing::debug!(?object, kind = kind.as_str(), reason, message, "event");
-        let mut events = self.lock();
-        let same = |e: &Event| {
-            &e.object == object && e.kind == kind && e.reason == reason && e.message == message
-        };
-        let known = events.iter().position(same).and_then(|at| events.remove(at));
-        if events.len() == EVENTS_MAX {
-            events.pop_front();
+        let news = News { object: object.clone(), kind, reason, message };
+        let (wall, now) = (self.clock.wall(), self.clock.mono());
+        let mut record = self.lock();
+        match record.correlator.correlate(news, wall, now) {
+            Some((key, event)) => record.events.put(key, event),
+            None => {
+                tracing::debug!(?object, reason, "event held back: too many about this object");
+            }
         }
-        let event = match known {
-            Some(old) => Event { count: old.count.saturating_add(1), last: now, ..old },
-            None => Event {
-                object: object.clone(),
-                kind,
-                reason,
-                message,
-                count: 1,
-                first: now,
-                last: now,
-            },
-        };
-        events.push_back(event);
     }
 
     /// Every event kept, in the order they last happened.
     pub fn all(&self) -> Vec<Event> {
-        self.lock().iter().cloned().collect()
+        self.lock().events.values().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Event>> {
-        self.events.lock().expect("event lock: no code panics while holding it")
+    /// The events about one pod and its containers, in the order they last happened.
+    pub fn for_pod(&self, pod: &PodUid) -> Vec<Event> {
+        let about = |event: &&Event| match &event.object {
+            EventObject::Pod { uid, .. } => uid == pod,
+            EventObject::Node(_) => false,
+        };
+        self.lock().events.values().filter(about).cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().expect("event lock: no code panics while holding it")
     }
 }

@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use cri::{CallError, Runtime, v1};
 use kubelet_model::{
-    ContainerId, Mono, ObservedContainer, ObservedPod, ObservedSandbox, PodUid, SandboxId,
+    ContainerId, ContainerState, Mono, ObservedContainer, ObservedPod, ObservedSandbox, PodUid,
+    SandboxId,
 };
 
-use super::{diff, parse};
+use super::{diff, last_words, parse};
+use crate::ports::Fs;
 
 /// Lists one pod's objects and asks for the details that `known` does not hold.
 pub(super) async fn inspect(
     runtime: &dyn Runtime,
+    fs: &dyn Fs,
     uid: &PodUid,
     known: Option<Arc<ObservedPod>>,
     began: Mono,
@@ -35,7 +38,7 @@ pub(super) async fn inspect(
         pod.sandboxes.extend(look_at_sandbox(runtime, listed, known.as_deref()).await?);
     }
     for listed in &containers {
-        pod.containers.extend(look_at_container(runtime, listed, known.as_deref()).await?);
+        pod.containers.extend(look_at_container(runtime, fs, listed, known.as_deref()).await?);
     }
     pod.sort();
     Ok(pod)
@@ -59,8 +62,10 @@ async fn look_at_sandbox(
     Ok(status.and_then(|status| parse::sandbox(listed, Some(&status))))
 }
 
+/// An exited container's message is read with its details: once, and then kept.
 async fn look_at_container(
     runtime: &dyn Runtime,
+    fs: &dyn Fs,
     listed: &v1::Container,
     known: Option<&ObservedPod>,
 ) -> Result<Option<ObservedContainer>, CallError> {
@@ -72,8 +77,14 @@ async fn look_at_container(
     if listed.state() == v1::ContainerState::ContainerCreated {
         return Ok(parse::container(listed, None));
     }
-    let status = unless_gone(runtime.container_status(&listed.id).await)?;
-    Ok(status.and_then(|status| parse::container(listed, Some(&status))))
+    let Some(status) = unless_gone(runtime.container_status(&listed.id).await)? else {
+        return Ok(None);
+    };
+    let mut container = parse::container(listed, Some(&status));
+    if let Some(ObservedContainer { state: ContainerState::Exited(exit), .. }) = &mut container {
+        exit.message = last_words::message(fs, &status);
+    }
+    Ok(container)
 }
 
 /// An object that vanished between listing and asking is simply not there.

@@ -12,6 +12,7 @@ mod diff;
 mod evented;
 mod health;
 mod inspect;
+mod last_words;
 mod observations;
 mod on_event;
 mod parse;

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use kubelet_model::{ContainerId, FullName, Mono, ObservedPod, PodUid};
-use tokio::sync::{mpsc, watch};
+use kubelet_model::{ContainerId, ContainerState, FullName, Mono, ObservedPod, PodUid};
+use tokio::sync::{Notify, mpsc, watch};
 
 /// Requests for inspection that may wait: one per pod and a few more.
 const REQUESTS_MAX: usize = 1024;
@@ -18,6 +18,7 @@ pub struct Observations {
     table: Arc<Mutex<Table>>,
     requests: mpsc::Sender<PodUid>,
     known: watch::Sender<u64>,
+    started: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -73,7 +74,7 @@ impl Observations {
     pub(super) fn new() -> (Self, mpsc::Receiver<PodUid>) {
         let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
         let (known, _) = watch::channel(0);
-        (Self { table: Arc::default(), requests, known }, receiver)
+        (Self { table: Arc::default(), requests, known, started: Arc::default() }, receiver)
     }
 
     /// Follows a pod, known to the runtime or not.
@@ -166,8 +167,30 @@ impl Observations {
         (ready, containers)
     }
 
+    /// Containers that run, by what was seen last.
+    pub fn running(&self) -> BTreeSet<ContainerId> {
+        let table = self.lock();
+        let pods = table.pods.values().map(|entry| Arc::clone(&entry.seen.borrow()));
+        pods.flat_map(|pod| running(&pod).cloned().collect::<Vec<_>>()).collect()
+    }
+
+    /// Does this container run, by what was seen last?
+    pub fn is_running(&self, id: &ContainerId) -> bool {
+        let pod = self.owner(id).and_then(|uid| self.get(&uid));
+        pod.is_some_and(|pod| running(&pod).any(|running| running == id))
+    }
+
+    /// Completes when containers were seen that did not run before. For one
+    /// waiter only; what happens between two calls is not lost.
+    pub async fn container_started(&self) {
+        self.started.notified().await;
+    }
+
     /// Publishes an observation unless a newer one is there already.
     pub(super) fn publish(&self, pod: ObservedPod) {
+        if running(&pod).any(|id| !self.is_running(id)) {
+            self.started.notify_one();
+        }
         let changed = self.lock().publish(pod);
         if changed {
             self.known.send_modify(|version| *version += 1);
@@ -218,6 +241,12 @@ impl Observations {
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().expect("observation lock: no code panics while holding it")
     }
+}
+
+fn running(pod: &ObservedPod) -> impl Iterator<Item = &ContainerId> {
+    let running = pod.containers.iter();
+    let running = running.filter(|c| matches!(c.state, ContainerState::Running { .. }));
+    running.map(|container| &container.id)
 }
 
 impl Table {

@@ -37,6 +37,31 @@ pub struct DirEntry {
 /// unless the watch broke, and then the caller falls back to rescanning.
 pub type ChangeStream = BoxStream<'static, ()>;
 
+/// A file held open: it can be read on after it is renamed or removed.
+pub trait OpenFile: Send + Sync {
+    /// Bytes from `offset` on, `limit` at most; fewer only where the file ends.
+    fn read_at(&self, offset: u64, limit: usize) -> io::Result<Vec<u8>>;
+    /// Version of its content.
+    fn stamp(&self) -> io::Result<FileStamp>;
+    /// Permission bits.
+    fn mode(&self) -> io::Result<u32>;
+}
+
+/// A file being written from its beginning.
+pub trait NewFile: Send {
+    /// Appends all of `bytes`.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// What opening does when the last part of a path is a symbolic link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    /// Opens what it leads to.
+    Follow,
+    /// Fails.
+    Refuse,
+}
+
 /// File operations. All are quick and local; none follows a link when removing.
 pub trait Fs: Send + Sync + 'static {
     /// Entry for one path, following links.
@@ -48,6 +73,12 @@ pub trait Fs: Send + Sync + 'static {
     /// Reads a regular file of at most `limit` bytes; a larger one, or a FIFO or
     /// device, is an error and never blocks.
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
+    /// Opens a regular file for reading; anything else is an error and never blocks.
+    fn open(&self, path: &Path, links: Links) -> io::Result<Box<dyn OpenFile>>;
+    /// Opens a regular file for writing, emptied if it exists; never through a link.
+    fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn NewFile>>;
+    /// Moves a file within its file system, replacing what is at `to`.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Replaces a file's content by a temporary file and a rename, mode 0600. A
     /// reader sees the old content or the new, also when the agent is killed.
     /// Nothing waits for the disk: after a power cut the file may be old, empty

@@ -17,7 +17,7 @@ mod tasks;
 
 pub use self::cgroups::{PodCgroupSpec, PodCgroups};
 pub use clock::{Clock, SystemClock};
-pub use fs::{ChangeStream, DirEntry, FileStamp, Fs};
+pub use fs::{ChangeStream, DirEntry, FileStamp, Fs, Links, NewFile, OpenFile};
 pub use http::{Fetched, HttpFetch, HttpFetchError, HyperFetch};
 pub use probe::{BODY_MAX, HttpAnswer, HttpRequest, PROBE_USER_AGENT, ProbeNet, Scheme};
 pub use programs::{NoPrograms, ProgramCall, ProgramError, Programs, RealPrograms};

@@ -3,6 +3,7 @@
 //! Reads are bounded and never block on a FIFO or device, writes replace whole files,
 //! and removal stays inside one mount. Holds no state.
 
+mod open;
 mod remove;
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::fs::{ChangeStream, DirEntry, FileStamp, Fs};
+use super::fs::{ChangeStream, DirEntry, FileStamp, Fs, Links, NewFile, OpenFile};
 
 /// The kernel's file system.
 #[derive(Debug, Clone, Copy, Default)]
@@ -62,13 +63,7 @@ impl Fs for RealFs {
     }
 
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
-        // Opening a FIFO without NONBLOCK would wait for a writer.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = rustix::fs::open(path, flags, Mode::empty())?;
-        let stat = rustix::fs::fstat(&file)?;
-        if !FileType::from_raw_mode(stat.st_mode).is_file() {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
-        }
+        let (file, stat) = open::regular(path, OFlags::empty())?;
         let too_large = || {
             let message = format!("the file has more than {limit} bytes");
             io::Error::new(ErrorKind::FileTooLarge, message)
@@ -80,11 +75,23 @@ impl Fs for RealFs {
         // The file may grow while it is read.
         let mut content = Vec::with_capacity(size);
         let bound = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
-        File::from(file).take(bound).read_to_end(&mut content)?;
+        file.take(bound).read_to_end(&mut content)?;
         if content.len() > limit {
             return Err(too_large());
         }
         Ok(content)
+    }
+
+    fn open(&self, path: &Path, links: Links) -> io::Result<Box<dyn OpenFile>> {
+        Ok(Box::new(open::Opened::new(path, links)?))
+    }
+
+    fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn NewFile>> {
+        Ok(Box::new(open::Created::new(path, mode)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
     }
 
     fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
@@ -131,18 +138,17 @@ impl Fs for RealFs {
 
 fn entry(name: OsString, stat: &Stat) -> DirEntry {
     let kind = FileType::from_raw_mode(stat.st_mode);
+    DirEntry { name, is_file: kind.is_file(), is_dir: kind.is_dir(), stamp: stamp(stat) }
+}
+
+fn stamp(stat: &Stat) -> FileStamp {
     let nanoseconds =
         |seconds: i64, rest: u64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
-    DirEntry {
-        name,
-        is_file: kind.is_file(),
-        is_dir: kind.is_dir(),
-        stamp: FileStamp {
-            inode: (stat.st_dev, stat.st_ino),
-            size: u64::try_from(stat.st_size).unwrap_or_default(),
-            modified_ns: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
-            changed_ns: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
-        },
+    FileStamp {
+        inode: (stat.st_dev, stat.st_ino),
+        size: u64::try_from(stat.st_size).unwrap_or_default(),
+        modified_ns: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
+        changed_ns: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
     }
 }
 

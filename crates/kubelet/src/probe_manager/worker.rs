@@ -10,13 +10,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use super::Shared;
 use super::ask::{self, Outcome};
-<<<<<<< HEAD
-use super::parse::{self, Question};
-use super::plan::{Change, Course, Moment, Next, Rules, Seen, Verdict};
-=======
 use super::plan::{Change, Course, Moment, Next, Rules, Seen, Verdict};
 use super::question::{self, Question};
->>>>>>> probes
 use super::table::Ticket;
 use crate::status_manager::is_terminal;
 
@@ -164,11 +159,7 @@ fn look(status: Option<&PodStatus>, name: &str) -> Seen {
                 .state
                 .as_ref()
                 .and_then(|state| state.running.as_ref())
-<<<<<<< HEAD
-                // A runtime that does not say since when means: just now, or long ago.
-=======
                 // Since when is not known: then for long, so that nobody waits for it.
->>>>>>> probes
                 .map(|running| {
                     running.started_at.as_ref().map_or_else(Default::default, |at| at.0)
                 }),

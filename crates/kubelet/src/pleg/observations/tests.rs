@@ -1,8 +1,9 @@
 //! What the table keeps, hands out and wakes.
 
 use super::*;
+use futures_util::FutureExt;
 use jiff::Timestamp;
-use kubelet_model::{ObservedSandbox, SandboxId};
+use kubelet_model::{ContainerName, ObservedContainer, ObservedSandbox, SandboxId};
 use std::time::Duration;
 
 fn at(seconds: u64) -> Mono {
@@ -199,4 +200,34 @@ fn news_is_announced() {
     assert!(!news(), "the same again");
     all.publish(pod("a", false, 4));
     assert!(news(), "a change");
+}
+
+#[tokio::test]
+async fn containers_that_start_are_told_once() {
+    let (all, _requests) = Observations::new();
+    let with = |state, began| {
+        let container = ObservedContainer {
+            id: "c1".into(),
+            name: ContainerName::new("app"),
+            sandbox: SandboxId::new("sandbox-a"),
+            restart_count: 0,
+            hash: None,
+            created_at: Timestamp::UNIX_EPOCH,
+            image: String::new(),
+            image_id: String::new(),
+            state,
+        };
+        ObservedPod { containers: vec![container], ..pod("a", true, began) }
+    };
+    let started = || all.container_started().now_or_never().is_some();
+    let running = || ContainerState::Running { started_at: Timestamp::UNIX_EPOCH };
+    all.publish(with(ContainerState::Created, 1));
+    assert!(!started() && all.running().is_empty());
+    all.publish(with(running(), 2));
+    all.publish(with(running(), 3));
+    assert!(started() && !started());
+    assert!(all.is_running(&"c1".into()) && !all.is_running(&"c2".into()));
+    assert_eq!(all.running().len(), 1);
+    all.publish(with(ContainerState::Unknown, 4));
+    assert!(!started() && !all.is_running(&"c1".into()));
 }

@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use crate::ports::{ChangeStream, DirEntry, FileStamp, Fs};
+use crate::ports::{ChangeStream, DirEntry, FileStamp, Fs, Links, NewFile, OpenFile};
 
 #[derive(Clone, Default)]
 pub(super) struct MemFs(Arc<Mutex<State>>);
@@ -134,6 +134,18 @@ impl Fs for MemFs {
             Some((content, _)) => Ok(content.clone()),
             None => Err(ErrorKind::NotFound.into()),
         }
+    }
+
+    fn open(&self, _: &Path, _: Links) -> io::Result<Box<dyn OpenFile>> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    fn create(&self, _: &Path, _: u32) -> io::Result<Box<dyn NewFile>> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        Err(ErrorKind::Unsupported.into())
     }
 
     fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {

@@ -212,3 +212,50 @@ async fn a_watch_ends_with_its_directory() {
     assert_eq!(noticed(&mut stream).await, Some(()));
     assert_eq!(noticed(&mut stream).await, None);
 }
+
+#[test]
+fn an_open_file_is_read_on_wherever_it_goes() {
+    let dir = dir();
+    let (path, moved) = (dir.path().join("a"), dir.path().join("b"));
+    std::fs::write(&path, b"12345").unwrap();
+    let file = RealFs.open(&path, Links::Refuse).unwrap();
+    RealFs.rename(&path, &moved).unwrap();
+    assert_eq!(file.read_at(1, 3).unwrap(), b"234");
+    assert_eq!(file.stamp().unwrap(), RealFs.stat(&moved).unwrap().stamp);
+    RealFs.remove_file(&moved).unwrap();
+    assert_eq!(file.read_at(3, 100).unwrap(), b"45");
+    assert_eq!(file.read_at(100, 3).unwrap(), b"");
+}
+
+#[test]
+fn opening_waits_for_nobody_and_follows_links_only_if_told() {
+    let dir = dir();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("file"), b"x").unwrap();
+    std::os::unix::fs::symlink(at("file"), at("link")).unwrap();
+    fifo(&at("fifo"));
+    let opens = |name: &str, links| RealFs.open(&at(name), links).is_ok();
+    assert!(opens("file", Links::Refuse) && opens("link", Links::Follow));
+    assert!(
+        !opens("link", Links::Refuse) && !opens("fifo", Links::Follow) && !opens("", Links::Follow)
+    );
+    assert!(RealFs.create(&at("link"), 0o600).is_err());
+    assert!(RealFs.create(&at("fifo"), 0o600).is_err());
+    assert_eq!(std::fs::read(at("file")).unwrap(), b"x");
+}
+
+#[test]
+fn a_new_file_is_written_piece_by_piece() {
+    let dir = dir();
+    let path = dir.path().join("a");
+    std::fs::write(&path, b"something longer").unwrap();
+    RealFs.remove_file(&path).unwrap();
+    for _ in 0..2 {
+        let mut file = RealFs.create(&path, 0o640).unwrap();
+        file.append(b"one ").unwrap();
+        file.append(b"two").unwrap();
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), b"one two");
+    let mode = RealFs.open(&path, Links::Refuse).unwrap().mode().unwrap();
+    assert_eq!(mode & !0o040, 0o600, "no more than was asked for");
+}

@@ -1,0 +1,231 @@
+//! Looks at the logs of running containers and rotates those that are too large.
+//!
+//! Owns what is known of each log: its path, size and growth. Idle logs are
+//! looked at together, once per interval.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cri::CallError;
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use kubelet_model::ContainerId;
+use tokio::time::{Instant, sleep_until};
+
+use super::rotate::{RotateError, Rotated, rotate};
+use super::{RotationPolicy, plan};
+use crate::pleg::Observations;
+use crate::ports::Ports;
+
+pub(super) struct Worker {
+    ports: Ports,
+    observations: Observations,
+    policy: RotationPolicy,
+    max_bytes: u64,
+    logs: BTreeMap<ContainerId, Log>,
+    jobs: FuturesUnordered<BoxFuture<'static, (ContainerId, Outcome)>>,
+    /// Rotations under way, and logs that wait for one. Each log is in at most one place.
+    rotating: usize,
+    queue: VecDeque<ContainerId>,
+    next_round: Instant,
+}
+
+struct Log {
+    /// Where it is, once the runtime has told.
+    path: Option<PathBuf>,
+    /// Its size at the last look.
+    seen: Option<(u64, Instant)>,
+    rate: Option<u64>,
+    due: Instant,
+    /// A job for it is under way or waits.
+    busy: bool,
+}
+
+enum Outcome {
+    Located(Result<PathBuf, CallError>),
+    /// A missing log was asked for; true if it is there now.
+    Reopened(Result<bool, CallError>),
+    Rotated(Result<Rotated, RotateError>),
+}
+
+impl Worker {
+    pub(super) fn new(
+        ports: Ports,
+        observations: Observations,
+        policy: RotationPolicy,
+        max_bytes: u64,
+    ) -> Self {
+        Self {
+            ports,
+            observations,
+            policy,
+            max_bytes,
+            logs: BTreeMap::new(),
+            jobs: FuturesUnordered::new(),
+            rotating: 0,
+            queue: VecDeque::new(),
+            next_round: Instant::now(),
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            let due = self.logs.values().filter(|log| !log.busy).map(|log| log.due).min();
+            let due = due.unwrap_or(self.next_round);
+            tokio::select! { biased;
+                Some((id, outcome)) = self.jobs.next() => self.done(id, outcome),
+                () = self.observations.container_started() => self.discover(),
+                () = sleep_until(self.next_round) => self.round(),
+                () = sleep_until(due) => self.look(),
+            }
+            self.start_rotations();
+        }
+    }
+
+    fn round(&mut self) {
+        self.next_round = Instant::now() + self.policy.interval;
+        self.discover();
+        self.look();
+    }
+
+    /// Takes up containers that have started and lets go of those that ended.
+    fn discover(&mut self) {
+        let running = self.observations.running();
+        self.logs.retain(|id, log| log.busy || running.contains(id));
+        let due = Instant::now() + plan::LOOK_MIN;
+        for id in running {
+            let new = || Log { path: None, seen: None, rate: None, due, busy: false };
+            self.logs.entry(id).or_insert_with(new);
+        }
+    }
+
+    fn look(&mut self) {
+        let now = Instant::now();
+        let due = self.logs.iter().filter(|(_, log)| !log.busy && log.due <= now);
+        let due: Vec<ContainerId> = due.map(|(id, _)| id.clone()).collect();
+        for id in due {
+            self.look_at(&id, now);
+        }
+    }
+
+    fn look_at(&mut self, id: &ContainerId, now: Instant) {
+        let (max, interval, round) = (self.max_bytes, self.policy.interval, self.next_round);
+        let Some(log) = self.logs.get_mut(id) else { return };
+        let Some(path) = &log.path else { return self.locate(id) };
+        let found = self.ports.fs.stat(path);
+        // The log of a container that has ended is its last word: it stays as it is.
+        let wants_change = found.as_ref().map_or(true, |found| found.stamp.size >= max);
+        if wants_change && !self.observations.is_running(id) {
+            self.logs.remove(id);
+            return;
+        }
+        match found {
+            Ok(found) => {
+                let size = found.stamp.size;
+                log.note(size, now);
+                if size >= max {
+                    log.busy = true;
+                    self.queue.push_back(id.clone());
+                } else {
+                    // Whatever can wait as long waits for the common round.
+                    log.due = (now + plan::next_look(size, log.rate, max, interval)).min(round);
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => self.reopen(id),
+            Err(error) => {
+                tracing::warn!(container = %id, path = %path.display(), %error, "cannot look at a container's log");
+                log.due = round;
+            }
+        }
+    }
+
+    fn locate(&mut self, id: &ContainerId) {
+        let (runtime, id) = (Arc::clone(&self.ports.runtime), id.clone());
+        self.job(id.clone(), async move {
+            let status = runtime.container_status(id.as_str()).await;
+            Outcome::Located(status.map(|status| status.log_path.into()))
+        });
+    }
+
+    /// The agent may have been killed between moving the log and having it opened anew.
+    fn reopen(&mut self, id: &ContainerId) {
+        let Some(path) = self.logs.get(id).and_then(|log| log.path.clone()) else { return };
+        let (ports, id) = (self.ports.clone(), id.clone());
+        self.job(id.clone(), async move {
+            let answer = ports.runtime.reopen_container_log(id.as_str()).await;
+            Outcome::Reopened(answer.map(|()| ports.fs.stat(&path).is_ok()))
+        });
+    }
+
+    fn start_rotations(&mut self) {
+        while self.rotating < self.policy.max_workers
+            && let Some(id) = self.queue.pop_front()
+        {
+            let Some(path) = self.logs.get(&id).and_then(|log| log.path.clone()) else { continue };
+            self.rotating += 1;
+            let (ports, max_files) = (self.ports.clone(), self.policy.max_files);
+            self.job(id.clone(), async move {
+                Outcome::Rotated(rotate(&ports, id.as_str(), &path, max_files).await)
+            });
+        }
+    }
+
+    fn job(&mut self, id: ContainerId, work: impl Future<Output = Outcome> + Send + 'static) {
+        if let Some(log) = self.logs.get_mut(&id) {
+            log.busy = true;
+        }
+        self.jobs.push(Box::pin(async move { (id, work.await) }));
+    }
+
+    fn done(&mut self, id: ContainerId, outcome: Outcome) {
+        if matches!(outcome, Outcome::Rotated(_)) {
+            self.rotating -= 1;
+        }
+        let now = Instant::now();
+        let round = self.next_round;
+        let Some(log) = self.logs.get_mut(&id) else { return };
+        log.busy = false;
+        log.due = round;
+        match outcome {
+            // A container whose output the runtime keeps from us has no log.
+            Outcome::Located(Ok(path)) if path.as_os_str().is_empty() => {}
+            Outcome::Located(Ok(path)) => {
+                log.path = Some(path);
+                log.due = now;
+            }
+            Outcome::Reopened(Ok(true)) => log.due = now,
+            Outcome::Reopened(Ok(false)) => {
+                tracing::warn!(container = %id, "a container's log is missing, also after the runtime opened it anew");
+            }
+            Outcome::Rotated(Ok(Rotated::Done)) => {
+                tracing::debug!(container = %id, "rotated a container's log");
+                // It has grown anew while older ones were compressed.
+                log.seen = None;
+                log.due = now;
+            }
+            Outcome::Rotated(Ok(Rotated::NameTaken)) => log.due = now + plan::LOOK_MIN,
+            Outcome::Located(Err(error)) | Outcome::Reopened(Err(error)) => {
+                if error.is_not_found() {
+                    self.logs.remove(&id);
+                } else {
+                    tracing::warn!(container = %id, %error, "cannot look after a container's log; trying again");
+                }
+            }
+            Outcome::Rotated(Err(error)) => {
+                tracing::warn!(container = %id, %error, "cannot rotate a container's log; trying again");
+            }
+        }
+    }
+}
+
+impl Log {
+    fn note(&mut self, size: u64, now: Instant) {
+        if let Some((before, at)) = self.seen {
+            self.rate = Some(plan::growth(self.rate, size.saturating_sub(before), now - at));
+        }
+        self.seen = Some((size, now));
+    }
+}

@@ -1,0 +1,67 @@
+//! A map that forgets what was used longest ago.
+
+use std::collections::BTreeMap;
+
+/// At most `max` entries, in the order they were last put.
+#[derive(Debug)]
+pub(super) struct Lru<K, V> {
+    max: usize,
+    uses: u64,
+    by_key: BTreeMap<K, (u64, V)>,
+    by_use: BTreeMap<u64, K>,
+}
+
+impl<K: Ord + Clone, V> Lru<K, V> {
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, uses: 0, by_key: BTreeMap::new(), by_use: BTreeMap::new() }
+    }
+
+    /// Takes an entry out.
+    pub(super) fn take(&mut self, key: &K) -> Option<V> {
+        let (used, value) = self.by_key.remove(key)?;
+        self.by_use.remove(&used);
+        Some(value)
+    }
+
+    /// Puts an entry in, as the newest.
+    pub(super) fn put(&mut self, key: K, value: V) {
+        self.take(&key);
+        while self.by_key.len() >= self.max
+            && let Some((_, oldest)) = self.by_use.pop_first()
+        {
+            self.by_key.remove(&oldest);
+        }
+        self.uses += 1;
+        self.by_use.insert(self.uses, key.clone());
+        self.by_key.insert(key, (self.uses, value));
+    }
+
+    /// Values from the one put longest ago to the newest.
+    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
+        self.by_use.values().filter_map(|key| self.by_key.get(key)).map(|(_, value)| value)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        assert_eq!(self.by_key.len(), self.by_use.len());
+        self.by_key.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_is_forgotten() {
+        let mut lru = Lru::new(2);
+        lru.put("a", 1);
+        lru.put("b", 2);
+        lru.put("a", 3);
+        lru.put("c", 4);
+        assert_eq!(lru.values().copied().collect::<Vec<_>>(), [3, 4]);
+        assert_eq!(lru.take(&"b"), None);
+        assert_eq!(lru.take(&"a"), Some(3));
+        assert_eq!(lru.len(), 1);
+    }
+}

@@ -1,0 +1,122 @@
+//! Container logs on a real runtime: rotation that keeps up, and following across it.
+
+// Real processes take real time.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures_util::StreamExt;
+use kubelet::container_logs::{self, LogOptions};
+use kubelet::ports::RealFs;
+use serde_json::{Value, json};
+use testkit::{Node, NodeOptions, PodManifest};
+
+const MI: u64 = 1 << 20;
+
+/// A node that rotates logs of a mebibyte and keeps three files of each container.
+fn node() -> Result<Node> {
+    let options = NodeOptions { klet_absent: true, ..NodeOptions::default() };
+    let mut node = Node::start_with(options)?;
+    let path = node.containerd.dir().join("klet/kubelet-config.json");
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
+    config["containerLogMaxSize"] = json!("1Mi");
+    config["containerLogMaxFiles"] = json!(3);
+    fs::write(&path, config.to_string())?;
+    node.klet.launch()?;
+    node.klet.wait_healthy()?;
+    Ok(node)
+}
+
+/// Counts up in steps, with a pause after each.
+fn counting(steps: u32, step: u32, pause: &str) -> String {
+    format!(
+        "sleep 2; n=0; while [ $n -lt {} ]; do seq $((n+1)) $((n+{step})); n=$((n+{step})); \
+         sleep {pause}; done",
+        steps * step
+    )
+}
+
+fn log_of(node: &Node, manifest: &str) -> Result<PathBuf> {
+    let pod = node.wait_running(manifest)?;
+    let dir = format!("default_{}_{}/main/0.log", pod.name, pod.uid);
+    Ok(node.klet.pod_logs_dir().join(dir))
+}
+
+fn files_beside(log: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(log.parent().context("a log is in a directory")?)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Follows a log on a thread of its own until told that the container has ended.
+fn follow(log: PathBuf, ended: Arc<AtomicBool>) -> thread::JoinHandle<Result<String>> {
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let options = LogOptions { follow: true, ..LogOptions::default() };
+            let running = Arc::new(move || !ended.load(Ordering::Relaxed));
+            let mut stream = container_logs::read(Arc::new(RealFs), log, options, running)?;
+            let mut text = Vec::new();
+            while let Some(chunk) = stream.next().await {
+                text.extend(chunk?.bytes);
+            }
+            Ok(String::from_utf8(text)?)
+        })
+    })
+}
+
+fn wait_done(node: &Node, manifest: &str, mut meanwhile: impl FnMut()) -> Result<()> {
+    node.within(Duration::from_secs(240), &format!("{manifest} to be done"), || {
+        meanwhile();
+        let pod = node.pod(manifest)?;
+        ensure!(pod.phase == "Succeeded", "it is {pod:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_fast_log_is_rotated_in_time() -> Result<()> {
+    let node = node()?;
+    // 400,000 lines are some 20 MB of log.
+    let pod = PodManifest::script("fast", &counting(200, 2_000, "0.1")).restart("Never");
+    node.manifests.put_pod(&pod)?;
+    let log = log_of(&node, "fast")?;
+    let mut largest = 0;
+    wait_done(&node, "fast", || {
+        largest = fs::metadata(&log).map_or(0, |found| found.len()).max(largest);
+    })?;
+    assert!(largest < 6 * MI, "the log reached {largest} bytes");
+    let files = files_beside(&log)?;
+    assert_eq!(files.len(), 3, "{files:?}");
+    assert!(files[0] == "0.log" && files[1].ends_with(".gz"), "{files:?}");
+    assert!(files[2].starts_with("0.log.20") && !files[2].ends_with(".gz"), "{files:?}");
+    let gzipped = fs::read(log.with_file_name(&files[1]))?;
+    assert_eq!(gzipped[..2], [0x1f, 0x8b], "not gzip");
+    Ok(())
+}
+
+#[test]
+fn following_goes_on_across_rotation() -> Result<()> {
+    let node = node()?;
+    let pod = PodManifest::script("steady", &counting(80, 1_000, "0.25")).restart("Never");
+    node.manifests.put_pod(&pod)?;
+    let log = log_of(&node, "steady")?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let reader = follow(log.clone(), Arc::clone(&ended));
+    wait_done(&node, "steady", || {})?;
+    ended.store(true, Ordering::Relaxed);
+    let text = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
+    assert!(files_beside(&log)?.len() > 2, "it was not rotated: {:?}", files_beside(&log)?);
+    let expected: String = (1..=80_000).map(|n| format!("{n}\n")).collect();
+    assert!(text == expected, "{} bytes instead of {}", text.len(), expected.len());
+    Ok(())
+}
