@@ -133,13 +133,9 @@ async fn cost(servers: &Servers, handler: &Value, duration: Duration) -> Result<
     let tasks = Tasks::default();
     let net = Arc::new(Counted::default());
     let ports = Ports {
-        runtime: Arc::new(runtime),
-        fs: Arc::new(RealFs),
-        http: Arc::new(HyperFetch::default()),
         probe_net: Arc::clone(&net) as Arc<dyn ProbeNet>,
-        clock: Arc::new(SystemClock::new()),
-        jitter: Jitter::seeded(1),
         tasks: tasks.clone(),
+        ..Ports::around(Arc::new(runtime))
     };
     let statuses = Statuses::default();
     let recorder = Recorder::new(Arc::clone(&ports.clock));

@@ -50,3 +50,21 @@ pub struct Ports {
     /// Spawns tasks.
     pub tasks: Tasks,
 }
+
+impl Ports {
+    /// The machine's files, clock and network around a runtime, but no programs
+    /// and no control groups: for tests and tools.
+    pub fn around(runtime: Arc<dyn cri::Runtime>) -> Self {
+        Self {
+            runtime,
+            cgroups: Arc::new(NoCgroups),
+            fs: Arc::new(RealFs),
+            http: Arc::new(HyperFetch::default()),
+            probe_net: Arc::new(RealProbeNet::default()),
+            programs: Arc::new(NoPrograms),
+            clock: Arc::new(SystemClock::new()),
+            jitter: Jitter::seeded(1),
+            tasks: Tasks::default(),
+        }
+    }
+}

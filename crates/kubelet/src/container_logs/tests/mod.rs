@@ -42,12 +42,8 @@ impl Node {
         let dir = tempfile::tempdir().unwrap();
         let runtime = FakeRuntime::new(dir.path().join("0.log"));
         let ports = Ports {
-            runtime: Arc::new(runtime.clone()),
-            fs: Arc::new(RealFs),
-            http: Arc::new(HyperFetch::default()),
             clock: Arc::new(PausedClock(Instant::now())),
-            jitter: Jitter::seeded(1),
-            tasks: Tasks::default(),
+            ..Ports::around(Arc::new(runtime.clone()))
         };
         let (observations, _) = pleg::start(&ports, &Arc::new(Metrics::new()), false);
         let policy = RotationPolicy { max_bytes: Some(max_bytes), ..RotationPolicy::default() };

@@ -35,15 +35,7 @@ fn bench(change: impl FnOnce(&mut ImageSettings, &Path)) -> Bench {
 }
 
 fn start(settings: &Settings, runtime: &Arc<FakeRuntime>) -> (Images, Recorder) {
-    let ports = Ports {
-        runtime: runtime.clone(),
-        fs: Arc::new(RealFs),
-        http: Arc::new(HyperFetch::default()),
-        programs: Arc::new(NoPrograms),
-        clock: Arc::new(SystemClock::new()),
-        jitter: Jitter::seeded(1),
-        tasks: Tasks::default(),
-    };
+    let ports = Ports::around(runtime.clone());
     let recorder = Recorder::new(Arc::clone(&ports.clock));
     (Images::start(settings, &ports, &recorder), recorder)
 }

@@ -92,6 +92,7 @@ impl World {
                 self.scene.memory.linked_logs.insert(id.clone());
             }
             Action::RemovePodFiles => self.files_removed = true,
+            Action::RemovePodCgroup => {}
         }
     }
 }

@@ -45,5 +45,6 @@ fn action(action: &Action) -> String {
         Action::RemoveSandbox { id } => format!("remove sandbox {id}"),
         Action::LinkLog { id, .. } => format!("link {id}"),
         Action::RemovePodFiles => "remove files".to_owned(),
+        Action::RemovePodCgroup => "remove cgroup".to_owned(),
     }
 }

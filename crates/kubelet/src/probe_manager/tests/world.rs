@@ -110,13 +110,9 @@ impl World {
             request_timeout: Duration::from_secs(1),
         };
         let ports = Ports {
-            runtime: Arc::new(CriClient::new(nowhere).unwrap()),
-            fs: Arc::new(RealFs),
-            http: Arc::new(HyperFetch::default()),
             probe_net: Arc::clone(&net) as Arc<dyn ProbeNet>,
             clock: Arc::new(PausedClock(began)),
-            jitter: Jitter::seeded(7),
-            tasks: Tasks::default(),
+            ..Ports::around(Arc::new(CriClient::new(nowhere).unwrap()))
         };
         let recorder = Recorder::new(Arc::clone(&ports.clock));
         let statuses = Statuses::default();

@@ -44,7 +44,7 @@ impl Case {
             image: Some(dsl::image_of(name)),
             ..EphemeralContainer::default()
         };
-        let mut pod = (**dsl::pod("web", policy, regular, false, 30).pod()).clone();
+        let mut pod = (**dsl::pod(&format!("web {policy} {}", regular.join(","))).pod()).clone();
         let spec = pod.spec.as_mut().expect("a pod has a spec");
         spec.init_containers = Some(init.iter().map(init_container).collect());
         spec.ephemeral_containers = Some(ephemeral.iter().map(debug).collect());
