@@ -15,6 +15,7 @@ pub mod pod_workers;
 pub mod status_manager;
 pub mod server;
 pub mod wiring;
+mod machine;
 pub mod node;
 
 pub use settings::Settings;

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use cri::{ClientConfig, CriClient, EndpointError};
 use kubelet_config::{Config, Flags};
 
+use crate::machine;
 use crate::ports::{Fs, HyperFetch, Jitter, Ports, RealFs, SystemClock, Tasks};
+use crate::runtime_manager::sysctl;
 use crate::server::{self, ListenError};
-use crate::settings::Settings;
+use crate::settings::{Settings, UserIds};
 use crate::wiring::Agent;
 
 /// Where flat links to container logs lie; log shippers expect them there.
@@ -36,6 +38,11 @@ pub enum NodeError {
         /// Why.
         source: std::io::Error,
     },
+    /// A sysctl cannot be allowed.
+    #[error(
+        "allowedUnsafeSysctls: {0:?} is not known to belong to a namespace of a pod; remove it"
+    )]
+    UnsafeSysctl(String),
     /// A port cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -108,6 +115,7 @@ impl Node {
 
 fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
     let sources = &config.pod_sources;
+    let wire = config.wire();
     let headers = sources.static_pod_url_header.iter();
     Ok(Settings {
         node_name: node_name(flags.hostname_override.as_deref())?,
@@ -129,7 +137,33 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         node_ips: node_ips(flags.node_ip.as_deref()),
         max_dead_per_container: u32::try_from(flags.maximum_dead_containers_per_container)
             .unwrap_or(0),
+        cluster_dns: addresses(wire.cluster_dns.as_deref().unwrap_or_default()),
+        cluster_domain: wire.cluster_domain.clone().unwrap_or_default(),
+        resolv_conf: wire.resolv_conf.clone().filter(|path| !path.is_empty()).map(PathBuf::from),
+        seccomp_default: flags.seccomp_default || wire.seccomp_default.unwrap_or(false),
+        allowed_unsafe_sysctls: unsafe_sysctls(wire.allowed_unsafe_sysctls.as_deref())?,
+        user_ids: user_ids(wire.user_namespaces.as_ref().and_then(|users| users.ids_per_pod)),
+        machine: machine::read(&RealFs),
     })
+}
+
+/// Those that are addresses; the check of the configuration told of the others.
+fn addresses(list: &[String]) -> Vec<String> {
+    let good = |text: &&String| text.parse::<IpAddr>().is_ok();
+    list.iter().filter(good).cloned().collect()
+}
+
+fn unsafe_sysctls(patterns: Option<&[String]>) -> Result<Vec<String>, NodeError> {
+    let patterns = patterns.unwrap_or_default();
+    match sysctl::unusable_pattern(patterns) {
+        Some(pattern) => Err(NodeError::UnsafeSysctl(pattern.clone())),
+        None => Ok(patterns.to_vec()),
+    }
+}
+
+fn user_ids(per_pod: Option<i64>) -> UserIds {
+    let per_pod = per_pod.and_then(|ids| u32::try_from(ids).ok()).filter(|ids| *ids > 0);
+    UserIds::above_the_host(per_pod.unwrap_or(65_536))
 }
 
 /// Events are followed unless upstream's gate for them is switched off by name;

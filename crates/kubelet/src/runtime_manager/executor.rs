@@ -60,6 +60,14 @@ pub enum ActionError {
         /// The cause.
         why: String,
     },
+    /// The pod asks for what this node cannot give.
+    #[error("{reason}: {message}")]
+    Refused {
+        /// Upstream's reason.
+        reason: &'static str,
+        /// What is wrong.
+        message: String,
+    },
     /// The plan asked for something that its facts do not allow: a bug.
     #[error("cannot perform {action}: {why}")]
     Impossible {
