@@ -110,7 +110,9 @@ fn with_target(mut namespaces: v1::NamespaceOption, target: Option<&str>) -> v1:
 fn stop_signal(container: &Container) -> v1::Signal {
     let lifecycle = container.lifecycle.as_ref();
     let name = lifecycle.and_then(|lifecycle| lifecycle.stop_signal.as_deref());
-    name.and_then(v1::Signal::from_str_name).unwrap_or(v1::Signal::RuntimeDefault)
+    // `SIGRTMIN+3` is `SIGRTMINPLUS3` there.
+    let name = name.map(|name| name.replace('+', "PLUS").replace('-', "MINUS"));
+    name.and_then(|name| v1::Signal::from_str_name(&name)).unwrap_or(v1::Signal::RuntimeDefault)
 }
 
 fn annotations(
@@ -288,6 +290,10 @@ mod tests {
             "",
         );
         assert_eq!(config.stop_signal(), v1::Signal::Sigusr1);
+        let real_time: Container =
+            serde_json::from_str(r#"{"name":"a","lifecycle":{"stopSignal":"SIGRTMIN+3"}}"#)
+                .expect("a container");
+        assert_eq!(stop_signal(&real_time), v1::Signal::Sigrtminplus3);
         assert_eq!(
             config.annotations["io.kubernetes.container.preStopHandler"],
             r#"{"exec":{"command":["a","b"]}}"#

@@ -148,7 +148,12 @@ impl Executor {
             let image = container.image.as_deref().unwrap_or_default();
             format!("failed to inspect image {image:?}: the runtime no longer has it")
         })?;
-        Ok(ImageUser { uid: image.uid.map(|uid| uid.value), name: image.username })
+        Ok(match (image.uid, image.username) {
+            // An image that names nobody runs as root.
+            (None, name) if name.is_empty() => ImageUser { uid: Some(0), name },
+            (None, name) => ImageUser { uid: None, name },
+            (Some(uid), _) => ImageUser { uid: Some(uid.value), name: String::new() },
+        })
     }
 
     /// The instance of the container whose processes an ephemeral one joins.
