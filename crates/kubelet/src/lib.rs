@@ -16,6 +16,7 @@ pub mod status_manager;
 pub mod server;
 pub mod wiring;
 mod machine;
+mod user_ids;
 pub mod node;
 
 pub use settings::Settings;

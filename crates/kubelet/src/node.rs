@@ -11,15 +11,18 @@ use std::sync::Arc;
 use cri::{ClientConfig, CriClient, EndpointError};
 use kubelet_config::{Config, Flags};
 
-use crate::machine;
 use crate::ports::{Fs, HyperFetch, Jitter, Ports, RealFs, SystemClock, Tasks};
 use crate::runtime_manager::sysctl;
 use crate::server::{self, ListenError};
 use crate::settings::{Settings, UserIds};
 use crate::wiring::Agent;
+use crate::{machine, user_ids};
 
 /// Where flat links to container logs lie; log shippers expect them there.
 pub const CONTAINER_LOG_LINKS: &str = "/var/log/containers";
+
+/// User ids of a pod with a user namespace, unless configured.
+const IDS_PER_POD: u32 = 65_536;
 
 /// Why the agent could not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +46,9 @@ pub enum NodeError {
         "allowedUnsafeSysctls: {0:?} is not known to belong to a namespace of a pod; remove it"
     )]
     UnsafeSysctl(String),
+    /// The ids for pods' users cannot be used.
+    #[error("user namespaces: {0}; mend /etc/subuid and /etc/subgid, or remove the user kubelet")]
+    UserIds(String),
     /// A port cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -142,7 +148,7 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         resolv_conf: wire.resolv_conf.clone().filter(|path| !path.is_empty()).map(PathBuf::from),
         seccomp_default: flags.seccomp_default || wire.seccomp_default.unwrap_or(false),
         allowed_unsafe_sysctls: unsafe_sysctls(wire.allowed_unsafe_sysctls.as_deref())?,
-        user_ids: user_ids(wire.user_namespaces.as_ref().and_then(|users| users.ids_per_pod)),
+        user_ids: user_ids(wire.user_namespaces.as_ref().and_then(|users| users.ids_per_pod))?,
         machine: machine::read(&RealFs),
     })
 }
@@ -161,9 +167,9 @@ fn unsafe_sysctls(patterns: Option<&[String]>) -> Result<Vec<String>, NodeError>
     }
 }
 
-fn user_ids(per_pod: Option<i64>) -> UserIds {
+fn user_ids(per_pod: Option<i64>) -> Result<UserIds, NodeError> {
     let per_pod = per_pod.and_then(|ids| u32::try_from(ids).ok()).filter(|ids| *ids > 0);
-    UserIds::above_the_host(per_pod.unwrap_or(65_536))
+    user_ids::read(&RealFs, per_pod.unwrap_or(IDS_PER_POD)).map_err(NodeError::UserIds)
 }
 
 /// Events are followed unless upstream's gate for them is switched off by name;

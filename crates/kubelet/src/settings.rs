@@ -116,7 +116,7 @@ impl Settings {
             max_dead_per_container: 1,
             cluster_dns: Vec::new(),
             cluster_domain: String::new(),
-            resolv_conf: None,
+            resolv_conf: Some("/etc/resolv.conf".into()),
             seccomp_default: false,
             allowed_unsafe_sysctls: Vec::new(),
             user_ids: UserIds::above_the_host(65_536),
