@@ -19,6 +19,8 @@ pub mod pod_workers;
 pub mod status_manager;
 pub mod server;
 pub mod wiring;
+mod machine;
+mod user_ids;
 pub mod node;
 
 pub use settings::Settings;

@@ -23,12 +23,17 @@ use crate::image_manager::records::Verification;
 use crate::ports::{
     Fs, HyperFetch, Jitter, Ports, RealFs, RealProbeNet, RealPrograms, SystemClock, Tasks,
 };
+use crate::runtime_manager::sysctl;
 use crate::server::{self, ListenError};
-use crate::settings::Settings;
+use crate::settings::{Settings, UserIds};
 use crate::wiring::Agent;
+use crate::{machine, user_ids};
 
 /// Where flat links to container logs lie; log shippers expect them there.
 pub const CONTAINER_LOG_LINKS: &str = "/var/log/containers";
+
+/// User ids of a pod with a user namespace, unless configured.
+const IDS_PER_POD: u32 = 65_536;
 
 /// Why the agent could not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +55,14 @@ pub enum NodeError {
     /// Credential providers cannot be used.
     #[error(transparent)]
     CredentialProviders(#[from] ProviderConfigError),
+    /// A sysctl cannot be allowed.
+    #[error(
+        "allowedUnsafeSysctls: {0:?} is not known to belong to a namespace of a pod; remove it"
+    )]
+    UnsafeSysctl(String),
+    /// The ids for pods' users cannot be used.
+    #[error("user namespaces: {0}; mend /etc/subuid and /etc/subgid, or remove the user kubelet")]
+    UserIds(String),
     /// A port cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -143,6 +156,7 @@ impl Node {
 
 fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
     let sources = &config.pod_sources;
+    let wire = config.wire();
     let headers = sources.static_pod_url_header.iter();
     Ok(Settings {
         node_name: node_name(flags.hostname_override.as_deref())?,
@@ -167,7 +181,33 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         max_dead_per_container: u32::try_from(flags.maximum_dead_containers_per_container)
             .unwrap_or(0),
         images: image_settings(config, flags)?,
+        cluster_dns: addresses(wire.cluster_dns.as_deref().unwrap_or_default()),
+        cluster_domain: wire.cluster_domain.clone().unwrap_or_default(),
+        resolv_conf: wire.resolv_conf.clone().filter(|path| !path.is_empty()).map(PathBuf::from),
+        seccomp_default: flags.seccomp_default || wire.seccomp_default.unwrap_or(false),
+        allowed_unsafe_sysctls: unsafe_sysctls(wire.allowed_unsafe_sysctls.as_deref())?,
+        user_ids: user_ids(wire.user_namespaces.as_ref().and_then(|users| users.ids_per_pod))?,
+        machine: machine::read(&RealFs),
     })
+}
+
+/// Those that are addresses; the check of the configuration told of the others.
+fn addresses(list: &[String]) -> Vec<String> {
+    let good = |text: &&String| text.parse::<IpAddr>().is_ok();
+    list.iter().filter(good).cloned().collect()
+}
+
+fn unsafe_sysctls(patterns: Option<&[String]>) -> Result<Vec<String>, NodeError> {
+    let patterns = patterns.unwrap_or_default();
+    match sysctl::unusable_pattern(patterns) {
+        Some(pattern) => Err(NodeError::UnsafeSysctl(pattern.clone())),
+        None => Ok(patterns.to_vec()),
+    }
+}
+
+fn user_ids(per_pod: Option<i64>) -> Result<UserIds, NodeError> {
+    let per_pod = per_pod.and_then(|ids| u32::try_from(ids).ok()).filter(|ids| *ids > 0);
+    user_ids::read(&RealFs, per_pod.unwrap_or(IDS_PER_POD)).map_err(NodeError::UserIds)
 }
 
 fn image_settings(config: &Config, flags: &Flags) -> Result<ImageSettings, NodeError> {

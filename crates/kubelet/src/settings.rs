@@ -51,6 +51,57 @@ pub struct Settings {
     pub max_dead_per_container: u32,
     /// Of the image manager.
     pub images: ImageSettings,
+    /// DNS servers of the cluster; empty if there is none.
+    pub cluster_dns: Vec<String>,
+    /// Domain of the cluster; empty if there is none.
+    pub cluster_domain: String,
+    /// The file that pods' resolver settings derive from; without one, pods
+    /// look names up nowhere.
+    pub resolv_conf: Option<PathBuf>,
+    /// Containers that name no seccomp profile get the runtime's.
+    pub seccomp_default: bool,
+    /// Sysctls, or prefixes ending in `*`, that pods may set besides the safe ones.
+    pub allowed_unsafe_sysctls: Vec<String>,
+    /// User ids that pods with a user namespace of their own are given.
+    pub user_ids: UserIds,
+    /// What the machine is.
+    pub machine: Machine,
+}
+
+/// The host's user ids that pods may be given, in blocks of equal size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserIds {
+    /// The first id.
+    pub first: u32,
+    /// How many there are.
+    pub count: u32,
+    /// How many each pod gets; divides both of the others.
+    pub per_pod: u32,
+}
+
+impl UserIds {
+    /// Upstream's range: everything above the first block, which is the host's own.
+    pub fn above_the_host(per_pod: u32) -> Self {
+        let per_pod = per_pod.max(1);
+        let blocks = (1_u64 << 32) / u64::from(per_pod) - 1;
+        let count = u32::try_from(blocks * u64::from(per_pod)).unwrap_or(0);
+        Self { first: per_pod, count, per_pod }
+    }
+}
+
+/// Facts about the machine that containers' settings depend on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Machine {
+    /// Processors.
+    pub cpus: u32,
+    /// Kernel version, major and minor; zeros if unknown.
+    pub kernel: (u32, u32),
+    /// AppArmor is on.
+    pub apparmor: bool,
+    /// SELinux is on, so that mounts are relabelled.
+    pub selinux: bool,
+    /// Files below /sys that tell of other processors' heat, hidden from containers.
+    pub thermal_throttle: Vec<String>,
 }
 
 impl Settings {
@@ -76,6 +127,13 @@ impl Settings {
             node_ips: Vec::new(),
             max_dead_per_container: 1,
             images: ImageSettings::default(),
+            cluster_dns: Vec::new(),
+            cluster_domain: String::new(),
+            resolv_conf: Some("/etc/resolv.conf".into()),
+            seccomp_default: false,
+            allowed_unsafe_sysctls: Vec::new(),
+            user_ids: UserIds::above_the_host(65_536),
+            machine: Machine::default(),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Walks the pod as JSON along an allow-list, so a field that nobody thought of
 //! is refused and not ignored.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use serde_json::Value;
 
 use super::problem::{Field, Problem, Report};
@@ -14,9 +14,68 @@ const UNSUPPORTED: &str = "not supported by this release";
 /// Annotation of mirror pods, which only an API server holds.
 const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Fields acted on, whatever their value; `*` stands for every item or entry.
-/// A path covers everything below it.
-const SUPPORTED: &[&str] = &[
+/// Fields of every kind of container that are acted on.
+macro_rules! container_fields {
+    ($list:literal) => {
+        &[
+            concat!("spec.", $list, ".*.args"),
+            concat!("spec.", $list, ".*.command"),
+            concat!("spec.", $list, ".*.env.*.name"),
+            concat!("spec.", $list, ".*.env.*.value"),
+            concat!("spec.", $list, ".*.env.*.valueFrom.configMapKeyRef"),
+            concat!("spec.", $list, ".*.env.*.valueFrom.fieldRef"),
+            concat!("spec.", $list, ".*.env.*.valueFrom.resourceFieldRef"),
+            concat!("spec.", $list, ".*.env.*.valueFrom.secretKeyRef"),
+            concat!("spec.", $list, ".*.envFrom"),
+            concat!("spec.", $list, ".*.image"),
+            concat!("spec.", $list, ".*.imagePullPolicy"),
+            concat!("spec.", $list, ".*.lifecycle"),
+            concat!("spec.", $list, ".*.livenessProbe"),
+            concat!("spec.", $list, ".*.name"),
+            concat!("spec.", $list, ".*.ports"),
+            concat!("spec.", $list, ".*.readinessProbe"),
+            concat!("spec.", $list, ".*.resizePolicy"),
+            concat!("spec.", $list, ".*.resources.limits.cpu"),
+            concat!("spec.", $list, ".*.resources.limits.hugepages-*"),
+            concat!("spec.", $list, ".*.resources.limits.memory"),
+            concat!("spec.", $list, ".*.resources.requests.cpu"),
+            concat!("spec.", $list, ".*.resources.requests.hugepages-*"),
+            concat!("spec.", $list, ".*.resources.requests.memory"),
+            concat!("spec.", $list, ".*.restartPolicy"),
+            concat!("spec.", $list, ".*.restartPolicyRules"),
+            concat!("spec.", $list, ".*.securityContext.allowPrivilegeEscalation"),
+            concat!("spec.", $list, ".*.securityContext.appArmorProfile"),
+            concat!("spec.", $list, ".*.securityContext.capabilities"),
+            concat!("spec.", $list, ".*.securityContext.privileged"),
+            concat!("spec.", $list, ".*.securityContext.procMount"),
+            concat!("spec.", $list, ".*.securityContext.readOnlyRootFilesystem"),
+            concat!("spec.", $list, ".*.securityContext.runAsGroup"),
+            concat!("spec.", $list, ".*.securityContext.runAsNonRoot"),
+            concat!("spec.", $list, ".*.securityContext.runAsUser"),
+            concat!("spec.", $list, ".*.securityContext.seLinuxOptions"),
+            concat!("spec.", $list, ".*.securityContext.seccompProfile"),
+            concat!("spec.", $list, ".*.startupProbe"),
+            concat!("spec.", $list, ".*.stdin"),
+            concat!("spec.", $list, ".*.stdinOnce"),
+            concat!("spec.", $list, ".*.targetContainerName"),
+            concat!("spec.", $list, ".*.terminationMessagePath"),
+            concat!("spec.", $list, ".*.terminationMessagePolicy"),
+            concat!("spec.", $list, ".*.tty"),
+            concat!("spec.", $list, ".*.workingDir"),
+        ]
+    };
+}
+
+/// Fields acted on, whatever their value. `*` alone stands for every item, at
+/// the end of a word for whatever follows. A path covers everything below it.
+const SUPPORTED: &[&[&str]] = &[
+    POD_FIELDS,
+    container_fields!("containers"),
+    container_fields!("initContainers"),
+    container_fields!("ephemeralContainers"),
+];
+
+const POD_FIELDS: &[&str] = &[
     "apiVersion",
     "kind",
     "metadata.annotations",
@@ -29,38 +88,51 @@ const SUPPORTED: &[&str] = &[
     "metadata.resourceVersion",
     "metadata.selfLink",
     "metadata.uid",
+    "spec.activeDeadlineSeconds",
     "spec.affinity",
     "spec.automountServiceAccountToken",
-    "spec.containers.*.args",
-    "spec.containers.*.command",
-    "spec.containers.*.env.*.name",
-    "spec.containers.*.env.*.value",
-    "spec.containers.*.image",
-    "spec.containers.*.imagePullPolicy",
-    "spec.containers.*.name",
-    "spec.containers.*.ports",
-    "spec.containers.*.resources.limits.cpu",
-    "spec.containers.*.resources.limits.memory",
-    "spec.containers.*.resources.requests.cpu",
-    "spec.containers.*.resources.requests.memory",
-    "spec.containers.*.stdin",
-    "spec.containers.*.stdinOnce",
-    "spec.containers.*.tty",
-    "spec.containers.*.workingDir",
+    "spec.dnsConfig",
     "spec.dnsPolicy",
     "spec.enableServiceLinks",
+    "spec.hostAliases",
     "spec.hostIPC",
     "spec.hostNetwork",
     "spec.hostPID",
+    "spec.hostUsers",
     "spec.hostname",
+    "spec.hostnameOverride",
     "spec.nodeName",
     "spec.nodeSelector",
+    "spec.overhead",
     "spec.preemptionPolicy",
     "spec.priority",
     "spec.priorityClassName",
+    "spec.readinessGates",
+    "spec.resources.limits.cpu",
+    "spec.resources.limits.hugepages-*",
+    "spec.resources.limits.memory",
+    "spec.resources.requests.cpu",
+    "spec.resources.requests.hugepages-*",
+    "spec.resources.requests.memory",
     "spec.restartPolicy",
+    "spec.runtimeClassName",
     "spec.schedulerName",
+    "spec.securityContext.appArmorProfile",
+    "spec.securityContext.fsGroup",
+    // Both say how volumes are prepared, and there are none.
+    "spec.securityContext.fsGroupChangePolicy",
+    "spec.securityContext.seLinuxChangePolicy",
+    "spec.securityContext.runAsGroup",
+    "spec.securityContext.runAsNonRoot",
+    "spec.securityContext.runAsUser",
+    "spec.securityContext.seLinuxOptions",
+    "spec.securityContext.seccompProfile",
+    "spec.securityContext.supplementalGroups",
+    "spec.securityContext.supplementalGroupsPolicy",
+    "spec.securityContext.sysctls",
+    "spec.setHostnameAsFQDN",
     "spec.shareProcessNamespace",
+    "spec.subdomain",
     "spec.terminationGracePeriodSeconds",
     "spec.tolerations",
     "spec.topologySpreadConstraints",
@@ -69,27 +141,7 @@ const SUPPORTED: &[&str] = &[
 ];
 
 /// Fields that mean nothing at this one value.
-const SUPPORTED_AT: &[(&str, Scalar)] = &[
-    ("spec.containers.*.terminationMessagePath", Scalar::Text("/dev/termination-log")),
-    ("spec.containers.*.terminationMessagePolicy", Scalar::Text("File")),
-    ("spec.hostUsers", Scalar::Bool(true)),
-    ("spec.os.name", Scalar::Text("linux")),
-    ("spec.setHostnameAsFQDN", Scalar::Bool(false)),
-];
-
-enum Scalar {
-    Text(&'static str),
-    Bool(bool),
-}
-
-impl Scalar {
-    fn is(&self, value: &Value) -> bool {
-        match self {
-            Self::Text(text) => value.as_str() == Some(text),
-            Self::Bool(flag) => value.as_bool() == Some(*flag),
-        }
-    }
-}
+const SUPPORTED_AT: &[(&str, &str)] = &[("spec.os.name", "linux")];
 
 /// Every field that is set and not acted on by this release.
 pub fn unsupported(pod: &Pod) -> Vec<Problem> {
@@ -97,6 +149,9 @@ pub fn unsupported(pod: &Pod) -> Vec<Problem> {
     // A Pod holds only strings, numbers, lists and maps with string keys.
     let value = serde_json::to_value(pod).expect("a decoded pod can be written as JSON");
     walk(&value, &Known::all(), &Field::root(), &mut report);
+    if let Some(spec) = &pod.spec {
+        check_disk_references(spec, &Field::root().key("spec"), &mut report);
+    }
     if pod.metadata.annotations.iter().flatten().any(|(key, _)| key == CONFIG_MIRROR) {
         let field = Field::root().key("metadata").key("annotations").key(CONFIG_MIRROR);
         report.add(&field, "marks a mirror pod, which only an API server holds; remove it");
@@ -104,27 +159,54 @@ pub fn unsupported(pod: &Pod) -> Vec<Problem> {
     report.finish()
 }
 
+/// Variables that tell how much disk a container may fill: nobody counts that yet.
+fn check_disk_references(spec: &PodSpec, field: &Field, report: &mut Report) {
+    let plain = |list: &'static str, containers: &[Container]| -> Vec<_> {
+        containers
+            .iter()
+            .map(|c| c.env.clone())
+            .enumerate()
+            .map(|(at, env)| (list, at, env))
+            .collect()
+    };
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    for (list, at, env) in
+        plain("containers", &spec.containers).into_iter().chain(plain("initContainers", init))
+    {
+        for (index, variable) in env.iter().flatten().enumerate() {
+            let source = variable.value_from.as_ref();
+            let resource = source.and_then(|source| source.resource_field_ref.as_ref());
+            if resource.is_some_and(|resource| resource.resource.ends_with(".ephemeral-storage")) {
+                let field = field.key(list).index(at).key("env").index(index).key("valueFrom");
+                report.add(&field.key("resourceFieldRef"), UNSUPPORTED);
+            }
+        }
+    }
+}
+
 /// A field acted on, seen from one of its parents.
 struct Known {
     /// The steps that are left.
     rest: &'static str,
     /// The one value that is meant, if not any.
-    at: Option<&'static Scalar>,
+    at: Option<&'static str>,
 }
 
 impl Known {
     fn all() -> Vec<Self> {
-        let any = SUPPORTED.iter().map(|rest| Self { rest, at: None });
+        let any = SUPPORTED.iter().copied().flatten().map(|rest| Self { rest, at: None });
         any.chain(SUPPORTED_AT.iter().map(|(rest, at)| Self { rest, at: Some(at) })).collect()
     }
 
     fn covers(&self, value: &Value) -> bool {
-        self.rest.is_empty() && self.at.is_none_or(|at| at.is(value))
+        self.rest.is_empty() && self.at.is_none_or(|at| value.as_str() == Some(at))
     }
 
     fn below(&self, step: &str) -> Option<Self> {
         let (head, rest) = self.rest.split_once('.').unwrap_or((self.rest, ""));
-        (head == step).then_some(Self { rest, at: self.at })
+        let prefix = head.strip_suffix('*').filter(|prefix| !prefix.is_empty());
+        let same = head == step || prefix.is_some_and(|prefix| step.starts_with(prefix));
+        same.then_some(Self { rest, at: self.at })
     }
 }
 

@@ -12,16 +12,6 @@ impl Worker {
         self.shared.recorder.record(&EventObject::pod(pod), kind, reason, text);
     }
 
-    /// The plan is about to be performed.
-    pub(super) fn tell_of_plan(&self, order: &Order, steps: &[Vec<Action>]) {
-        let Some(pod) = &order.pod else { return };
-        let replaces = |a: &Action| matches!(a, Action::CreateSandbox { attempt } if *attempt > 0);
-        if steps.iter().flatten().any(replaces) {
-            let text = "Pod sandbox changed, it will be killed and re-created.";
-            self.record(pod, EventType::Normal, "SandboxChanged", text.to_owned());
-        }
-    }
-
     /// The plan must wait, perhaps for the network.
     pub(super) fn tell_of_wait(&self, order: &Order, decision: &Decision) {
         let Some(pod) = &order.pod else { return };
@@ -57,18 +47,12 @@ impl Worker {
     /// A step failed.
     pub(super) fn tell_of_failure(&self, order: &Order, step: &[Action], failure: &ActionError) {
         let Some(pod) = &order.pod else { return };
-        if matches!(failure, ActionError::NotStarted { .. }) {
-            return;
-        }
-        let (reason, what) = match step.first() {
-            Some(Action::CreateSandbox { .. }) => {
-                ("FailedCreatePodSandBox", "Failed to create pod sandbox")
-            }
-            Some(Action::StopContainer { .. } | Action::StopSandbox { .. }) => {
-                ("FailedKillPod", "error killing pod")
-            }
-            _ => return,
+        let kills = |a: &Action| {
+            matches!(a, Action::StopContainer { .. } | Action::StopSandbox { .. })
         };
-        self.record(pod, EventType::Warning, reason, format!("{what}: {failure}"));
+        if step.iter().any(kills) {
+            let text = format!("error killing pod: {failure}");
+            self.record(pod, EventType::Warning, "FailedKillPod", text);
+        }
     }
 }

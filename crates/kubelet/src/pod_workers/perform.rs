@@ -40,7 +40,6 @@ impl Worker {
     /// Performs the steps until one fails or a more urgent order comes.
     pub(super) async fn act(&mut self, order: &Order, seen: &ObservedPod, steps: Steps) {
         let hold = self.seen.hold();
-        self.tell_of_plan(order, &steps);
         let identity = match &order.pod {
             Some(pod) => PodIdentity::of(pod),
             None => self.identity_from_runtime(),

@@ -84,6 +84,11 @@ pub trait Fs: Send + Sync + 'static {
     /// Nothing waits for the disk: after a power cut the file may be old, empty
     /// or torn, so it must hold something whose reader notices.
     fn write(&self, path: &Path, content: &[u8]) -> io::Result<()>;
+    /// Writes a file where it lies, with this mode: whoever has it mounted sees
+    /// the new content. A file system without modes may do as [`Fs::write`] does.
+    fn write_in_place(&self, path: &Path, content: &[u8], _mode: u32) -> io::Result<()> {
+        self.write(path, content)
+    }
     /// Creates a directory and its parents; existing ones are fine.
     fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()>;
     /// Makes `link` a symbolic link to `target`, replacing an old link.

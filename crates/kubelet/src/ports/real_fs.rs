@@ -103,6 +103,25 @@ impl Fs for RealFs {
         })
     }
 
+    fn write_in_place(&self, path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+        let flags = OFlags::WRONLY
+            | OFlags::CREATE
+            | OFlags::NOFOLLOW
+            | OFlags::NONBLOCK
+            | OFlags::NOCTTY
+            | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(mode);
+        let file = rustix::fs::open(path, flags, mode)?;
+        if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
+        }
+        // The mode asked for, whatever the process masks.
+        rustix::fs::fchmod(&file, mode)?;
+        let mut file = File::from(file);
+        file.set_len(0)?;
+        file.write_all(content)
+    }
+
     fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(mode).create(path)
     }

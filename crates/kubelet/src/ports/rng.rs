@@ -1,4 +1,4 @@
-//! Randomness, only for spreading timers.
+//! Randomness, only for spreading timers and naming files.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,5 +20,11 @@ impl Jitter {
     pub fn spread(&self, base: Duration) -> Duration {
         let mut rng = self.0.lock().expect("jitter lock: no code panics while holding it");
         base.mul_f64(1.0 + rng.random_range(0.0..0.5))
+    }
+
+    /// Any number, for names that must not collide.
+    pub fn number(&self) -> u32 {
+        let mut rng = self.0.lock().expect("jitter lock: no code panics while holding it");
+        rng.random()
     }
 }

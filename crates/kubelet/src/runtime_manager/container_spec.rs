@@ -1,4 +1,7 @@
 //! The container configuration of one container of a pod.
+//!
+//! Pure. Mounts are added by `start`, which makes their files. Upstream:
+//! pkg/kubelet/kuberuntime/kuberuntime_container.go, labels.go.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +10,66 @@ use k8s_openapi::api::core::v1::Container;
 use kubelet_model::hash::container_hash;
 use kubelet_model::{ContainerName, DesiredPod};
 
+use super::downward::Place;
 use super::executor::PodIdentity;
-use super::{env, log_paths, resources, sandbox_spec};
+use super::security::{self, ImageUser};
+use super::{env, log_paths, resources};
 use crate::pleg::labels;
 use crate::settings::Settings;
 
-/// What the runtime needs to make a container.
+/// Annotation: what the container does before it stops, as JSON.
+pub(super) const PRE_STOP_HANDLER: &str = "io.kubernetes.container.preStopHandler";
+/// Annotation: the grace of the pod's deletion.
+pub(super) const POD_DELETION_GRACE: &str = "io.kubernetes.pod.deletionGracePeriod";
+
+/// What a container's configuration needs besides the pod.
+pub(super) struct ContainerFacts<'a> {
+    /// What the agent was told.
+    pub(super) settings: &'a Settings,
+    /// How many instances came before.
+    pub(super) restart_count: u32,
+    /// The image as the runtime names it.
+    pub(super) image_ref: &'a str,
+    /// The user the image runs as.
+    pub(super) image_user: &'a ImageUser,
+    /// Addresses of the pod.
+    pub(super) pod_ips: &'a [String],
+    /// The sandbox's namespaces.
+    pub(super) namespaces: v1::NamespaceOption,
+    /// The container whose processes this one joins.
+    pub(super) target: Option<&'a str>,
+}
+
+/// What the runtime needs to make a container, but for its mounts.
+///
+/// # Errors
+/// In upstream's words, for the container's waiting message.
 pub(super) fn container_config(
     pod: &DesiredPod,
     container: &Container,
-    restart_count: u32,
-    image_ref: &str,
-    settings: &Settings,
-) -> v1::ContainerConfig {
+    facts: ContainerFacts<'_>,
+) -> Result<v1::ContainerConfig, String> {
+    let ContainerFacts { settings, restart_count, image_user, .. } = facts;
     let name = ContainerName::new(&container.name);
-    let environment = env::environment(container);
+    let place = Place {
+        pod_ips: facts.pod_ips,
+        node_ips: &settings.node_ips,
+        cpus: settings.machine.cpus,
+        memory_bytes: settings.memory_bytes,
+    };
+    let environment = env::environment(pod, container, &place)?;
+    let namespaces = with_target(facts.namespaces, facts.target);
+    let security = security::of_container(pod, container, image_user, namespaces, settings)?;
     let mut labels: BTreeMap<String, String> = PodIdentity::of(pod).labels().into();
     labels.insert(labels::CONTAINER_NAME.to_owned(), container.name.clone());
-    v1::ContainerConfig {
+    let memory_bytes = settings.memory_bytes;
+    Ok(v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata {
             name: container.name.clone(),
             attempt: restart_count,
         }),
         image: Some(v1::ImageSpec {
-            image: image_ref.to_owned(),
+            image: facts.image_ref.to_owned(),
             user_specified_image: container.image.clone().unwrap_or_default(),
             ..Default::default()
         }),
@@ -47,6 +86,7 @@ pub(super) fn container_config(
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
+        stop_signal: stop_signal(container).into(),
         linux: Some(v1::LinuxContainerConfig {
             resources: Some(resources::linux_resources(
                 pod,
@@ -54,10 +94,30 @@ pub(super) fn container_config(
                 &settings.resources,
                 settings.memory_bytes,
             )),
-            security_context: Some(security_context(pod)),
+            security_context: Some(security),
         }),
         ..Default::default()
+    })
+}
+
+/// A container that looks into another joins its processes, unless the pod's
+/// are shared anyway.
+fn with_target(mut namespaces: v1::NamespaceOption, target: Option<&str>) -> v1::NamespaceOption {
+    if let Some(target) = target
+        && namespaces.pid() == v1::NamespaceMode::Container
+    {
+        namespaces.set_pid(v1::NamespaceMode::Target);
+        namespaces.target_id = target.to_owned();
     }
+    namespaces
+}
+
+fn stop_signal(container: &Container) -> v1::Signal {
+    let lifecycle = container.lifecycle.as_ref();
+    let name = lifecycle.and_then(|lifecycle| lifecycle.stop_signal.as_deref());
+    // `SIGRTMIN+3` is `SIGRTMINPLUS3` there.
+    let name = name.map(|name| name.replace('+', "PLUS").replace('-', "MINUS"));
+    name.and_then(|name| v1::Signal::from_str_name(&name)).unwrap_or(v1::Signal::RuntimeDefault)
 }
 
 fn annotations(
@@ -86,43 +146,20 @@ fn annotations(
     {
         annotations.insert(labels::PORTS.to_owned(), json);
     }
+    let lifecycle = container.lifecycle.as_ref();
+    if let Some(hook) = lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref())
+        && let Ok(json) = serde_json::to_string(hook)
+    {
+        annotations.insert(PRE_STOP_HANDLER.to_owned(), json);
+    }
+    if let Some(grace) = pod.pod().metadata.deletion_grace_period_seconds {
+        annotations.insert(POD_DELETION_GRACE.to_owned(), grace.to_string());
+    }
     if let Some(grace) = pod.spec().termination_grace_period_seconds {
         annotations.insert(labels::POD_TERMINATION_GRACE.to_owned(), grace.to_string());
     }
     annotations
 }
-
-/// What upstream sends for a container that asks for nothing special.
-fn security_context(pod: &DesiredPod) -> v1::LinuxContainerSecurityContext {
-    v1::LinuxContainerSecurityContext {
-        namespace_options: Some(sandbox_spec::namespaces(pod.spec())),
-        seccomp: Some(v1::SecurityProfile {
-            profile_type: v1::security_profile::ProfileType::Unconfined.into(),
-            ..Default::default()
-        }),
-        masked_paths: MASKED_PATHS.map(str::to_owned).into(),
-        readonly_paths: READONLY_PATHS.map(str::to_owned).into(),
-        ..Default::default()
-    }
-}
-
-const MASKED_PATHS: [&str; 12] = [
-    "/proc/asound",
-    "/proc/acpi",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/sys/firmware",
-    "/sys/devices/virtual/powercap",
-];
-
-const READONLY_PATHS: [&str; 5] =
-    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 #[cfg(test)]
 mod tests {
@@ -143,47 +180,35 @@ mod tests {
         DesiredPod::new(Source::File, Arc::new(pod)).expect("a complete pod")
     }
 
-    fn config(container: &str, spec: &str) -> v1::ContainerConfig {
+    fn namespaces() -> v1::NamespaceOption {
+        v1::NamespaceOption { pid: v1::NamespaceMode::Container.into(), ..Default::default() }
+    }
+
+    fn config_for(
+        container: &str,
+        spec: &str,
+        target: Option<&str>,
+    ) -> Result<v1::ContainerConfig, String> {
         let pod = pod(container, spec);
         let settings = Settings { memory_bytes: 1 << 30, ..Settings::for_node("n") };
-        container_config(&pod, &pod.spec().containers[0], 2, "sha256:1", &settings)
+        let facts = ContainerFacts {
+            settings: &settings,
+            restart_count: 2,
+            image_ref: "sha256:1",
+            image_user: &ImageUser::default(),
+            pod_ips: &["10.0.0.2".to_owned()],
+            namespaces: namespaces(),
+            target,
+        };
+        container_config(&pod, &pod.spec().containers[0], facts)
+    }
+
+    fn config(container: &str, spec: &str) -> v1::ContainerConfig {
+        config_for(container, spec, None).expect("a good container")
     }
 
     fn text_map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-    }
-
-    fn plain_security_context() -> v1::LinuxContainerSecurityContext {
-        let proc = |names: &[&str]| names.iter().map(|name| format!("/proc/{name}")).collect();
-        let mut masked_paths: Vec<String> = proc(&[
-            "asound",
-            "acpi",
-            "interrupts",
-            "kcore",
-            "keys",
-            "latency_stats",
-            "timer_list",
-            "timer_stats",
-            "sched_debug",
-            "scsi",
-        ]);
-        masked_paths.push("/sys/firmware".to_owned());
-        masked_paths.push("/sys/devices/virtual/powercap".to_owned());
-        v1::LinuxContainerSecurityContext {
-            namespace_options: Some(v1::NamespaceOption {
-                network: v1::NamespaceMode::Pod.into(),
-                pid: v1::NamespaceMode::Container.into(),
-                ipc: v1::NamespaceMode::Pod.into(),
-                ..Default::default()
-            }),
-            seccomp: Some(v1::SecurityProfile {
-                profile_type: v1::security_profile::ProfileType::Unconfined.into(),
-                ..Default::default()
-            }),
-            masked_paths,
-            readonly_paths: proc(&["bus", "fs", "irq", "sys", "sysrq-trigger"]),
-            ..Default::default()
-        }
     }
 
     #[test]
@@ -216,7 +241,8 @@ mod tests {
                     oom_score_adj: 1000,
                     ..Default::default()
                 }),
-                security_context: Some(plain_security_context()),
+                // Its own module says what is in there.
+                security_context: config("", "").linux.and_then(|linux| linux.security_context),
             }),
             ..Default::default()
         };
@@ -261,11 +287,48 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_are_the_sandboxes() {
-        for spec in ["", r#","hostNetwork":true,"hostPID":true,"hostIPC":true"#] {
-            let linux = config("", spec).linux.expect("linux");
-            let options = linux.security_context.and_then(|context| context.namespace_options);
-            assert_eq!(options, Some(sandbox_spec::namespaces(pod("", spec).spec())));
-        }
+    fn hooks_and_deletion_are_annotated_and_signals_sent() {
+        let plain = config("", "");
+        assert_eq!(plain.stop_signal(), v1::Signal::RuntimeDefault);
+        let config = config(
+            r#","lifecycle":{"stopSignal":"SIGUSR1","preStop":{"exec":{"command":["a","b"]}}}"#,
+            "",
+        );
+        assert_eq!(config.stop_signal(), v1::Signal::Sigusr1);
+        let real_time: Container =
+            serde_json::from_str(r#"{"name":"a","lifecycle":{"stopSignal":"SIGRTMIN+3"}}"#)
+                .expect("a container");
+        assert_eq!(stop_signal(&real_time), v1::Signal::Sigrtminplus3);
+        assert_eq!(
+            config.annotations["io.kubernetes.container.preStopHandler"],
+            r#"{"exec":{"command":["a","b"]}}"#
+        );
+        let mut deleted: Pod = pod("", "").pod().as_ref().clone();
+        deleted.metadata.deletion_grace_period_seconds = Some(4);
+        let deleted = DesiredPod::new(Source::File, Arc::new(deleted)).expect("a complete pod");
+        let found = annotations(&deleted, &deleted.spec().containers[0], 0);
+        assert_eq!(found["io.kubernetes.pod.deletionGracePeriod"], "4");
+    }
+
+    #[test]
+    fn processes_are_joined_only_if_they_are_apart() {
+        let options = |target| {
+            let linux = config_for("", "", target).expect("a good container").linux;
+            linux.and_then(|linux| linux.security_context?.namespace_options).expect("namespaces")
+        };
+        assert_eq!(options(None), namespaces());
+        let joined = options(Some("c1"));
+        assert_eq!((joined.pid(), joined.target_id.as_str()), (v1::NamespaceMode::Target, "c1"));
+        let shared = v1::NamespaceOption { pid: v1::NamespaceMode::Pod.into(), ..namespaces() };
+        assert_eq!(with_target(shared.clone(), Some("c1")), shared);
+    }
+
+    #[test]
+    fn what_cannot_be_resolved_is_an_error() {
+        let missing = r#","envFrom":[{"configMapRef":{"name":"c"}}]"#;
+        let error = config_for(missing, "", None).unwrap_err();
+        assert_eq!(error, "configmap \"c\" not found");
+        let root = r#","securityContext":{"runAsNonRoot":true,"runAsUser":0}"#;
+        assert!(config_for(root, "", None).is_err());
     }
 }

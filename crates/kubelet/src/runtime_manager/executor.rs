@@ -11,6 +11,7 @@ use kubelet_model::{
 };
 
 use super::log_paths;
+use super::pod_files::pod_dir;
 use super::stop::Ended;
 use crate::container_manager::PodContainers;
 use crate::events::Recorder;
@@ -66,6 +67,14 @@ pub enum ActionError {
         path: PathBuf,
         /// The cause.
         why: String,
+    },
+    /// The pod asks for what this node cannot give.
+    #[error("{reason}: {message}")]
+    Refused {
+        /// Upstream's reason.
+        reason: &'static str,
+        /// What is wrong.
+        message: String,
     },
     /// The plan asked for something that its facts do not allow: a bug.
     #[error("cannot perform {action}: {why}")]
@@ -201,7 +210,11 @@ impl Executor {
             return Ok(());
         }
         let logs = log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity);
-        self.ports.fs.remove_dir_all(&logs).map_err(file_error("remove", &logs))
+        let own = pod_dir(&self.settings.root_dir, &self.identity.uid);
+        for dir in [&logs, &own] {
+            self.ports.fs.remove_dir_all(dir).map_err(file_error("remove", dir))?;
+        }
+        Ok(())
     }
 
     /// The pods' control groups.

@@ -1,18 +1,35 @@
 //! Performs actions: the only place that changes the runtime.
 //!
-//! Owns nothing that outlives an action. Reads the pod's spec, writes to the
-//! runtime and to the pod's log directory. Never decides whether an action is
-//! right. Upstream: pkg/kubelet/kuberuntime.
+//! Owns nothing that outlives an action but the pod's files. Reads the pod's
+//! spec, writes to the runtime, to the pod's log directory and to its own
+//! directory. Never decides whether an action is right. Upstream:
+//! pkg/kubelet/kuberuntime, and kubelet_pods.go for what containers are told.
 
 mod container_spec;
+mod dns;
+mod downward;
 mod env;
 mod executor;
+mod hooks;
+mod hostname;
+mod hosts;
 mod log_paths;
+mod mounts;
+mod pod_files;
+mod profile;
+pub mod refusal;
 mod resources;
+mod sandbox;
+mod sandbox_resources;
 mod sandbox_spec;
+mod security;
 mod start;
 mod stop;
-mod hooks;
+pub(crate) mod sysctl;
+#[cfg(test)]
+mod testing;
+mod user_namespace;
 
 pub use executor::{ActionError, Executor, PodIdentity};
+pub use pod_files::pod_dir;
 pub use resources::qos_class;

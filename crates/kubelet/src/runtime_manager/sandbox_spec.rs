@@ -1,63 +1,78 @@
 //! The sandbox configuration of a pod.
+//!
+//! Pure. Upstream: pkg/kubelet/kuberuntime/kuberuntime_sandbox.go.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use cri::v1;
 use k8s_openapi::api::core::v1::PodSpec;
 use kubelet_model::DesiredPod;
 
 use super::executor::PodIdentity;
-use super::log_paths;
+use super::{hostname, log_paths, sandbox_resources, security, sysctl};
 use crate::pleg::labels;
+use crate::settings::Settings;
 
-/// Longest host name the kernel takes.
-const HOSTNAME_MAX: usize = 63;
+/// What a sandbox's configuration needs besides the pod.
+pub(super) struct SandboxFacts<'a> {
+    /// What the agent was told.
+    pub(super) settings: &'a Settings,
+    /// How the pod looks names up.
+    pub(super) dns: v1::DnsConfig,
+    /// Whose users the pod's are.
+    pub(super) users: v1::UserNamespace,
+}
 
 /// What the runtime needs to make the pod's sandbox.
-pub(super) fn sandbox_config(pod: &DesiredPod, attempt: u32, logs: &Path) -> v1::PodSandboxConfig {
+pub(super) fn sandbox_config(
+    pod: &DesiredPod,
+    attempt: u32,
+    facts: SandboxFacts<'_>,
+) -> Result<v1::PodSandboxConfig, String> {
+    let SandboxFacts { settings, dns, users } = facts;
     let spec = pod.spec();
+    let meta = &pod.pod().metadata;
     let identity = PodIdentity::of(pod);
-    let host_network = spec.host_network.unwrap_or(false);
-    let mut labels: BTreeMap<String, String> =
-        pod.pod().metadata.labels.clone().unwrap_or_default().into_iter().collect();
+    let mut labels: BTreeMap<String, String> = meta.labels.clone().unwrap_or_default();
     labels.extend(identity.labels());
-    v1::PodSandboxConfig {
+    let hostname = if spec.host_network.unwrap_or(false) {
+        String::new()
+    } else {
+        let name = hostname::of_pod(pod, &settings.cluster_domain);
+        hostname::for_kernel(&name, spec.set_hostname_as_fqdn.unwrap_or(false))?
+    };
+    let log_directory = log_paths::pod_dir(&settings.pod_logs_dir, &identity);
+    Ok(v1::PodSandboxConfig {
         metadata: Some(v1::PodSandboxMetadata {
             name: identity.name.clone(),
             uid: identity.uid.to_string(),
             namespace: identity.namespace.clone(),
             attempt,
         }),
-        hostname: if host_network { String::new() } else { hostname(spec, &identity.name) },
-        log_directory: log_paths::pod_dir(logs, &identity).to_string_lossy().into_owned(),
+        hostname,
+        log_directory: log_directory.to_string_lossy().into_owned(),
+        dns_config: Some(dns),
         port_mappings: port_mappings(spec),
         labels,
-        annotations: pod
-            .pod()
-            .metadata
-            .annotations
-            .clone()
-            .unwrap_or_default()
-            .into_iter()
-            .collect(),
+        annotations: meta.annotations.clone().unwrap_or_default(),
         linux: Some(v1::LinuxPodSandboxConfig {
-            security_context: Some(v1::LinuxSandboxSecurityContext {
-                namespace_options: Some(namespaces(spec)),
-                seccomp: Some(v1::SecurityProfile {
-                    profile_type: v1::security_profile::ProfileType::RuntimeDefault.into(),
-                    ..Default::default()
-                }),
-                ..Default::default()
-            }),
+            security_context: Some(security::of_sandbox(pod, namespaces(spec, users))),
+            sysctls: sysctls(spec),
+            overhead: Some(sandbox_resources::overhead(spec)),
             ..Default::default()
         }),
         ..Default::default()
-    }
+    })
+}
+
+fn sysctls(spec: &PodSpec) -> BTreeMap<String, String> {
+    let sysctls = spec.security_context.as_ref().and_then(|context| context.sysctls.as_ref());
+    let sysctls = sysctls.into_iter().flatten();
+    sysctls.map(|sysctl| (sysctl::with_dots(&sysctl.name), sysctl.value.clone())).collect()
 }
 
 /// The namespaces a pod shares with the node or among its containers.
-pub(super) fn namespaces(spec: &PodSpec) -> v1::NamespaceOption {
+fn namespaces(spec: &PodSpec, users: v1::UserNamespace) -> v1::NamespaceOption {
     use v1::NamespaceMode::{Container, Node, Pod};
     let node_or_pod = |node: Option<bool>| if node.unwrap_or(false) { Node } else { Pod };
     let pid = match (spec.host_pid.unwrap_or(false), spec.share_process_namespace.unwrap_or(false))
@@ -70,14 +85,9 @@ pub(super) fn namespaces(spec: &PodSpec) -> v1::NamespaceOption {
         network: node_or_pod(spec.host_network).into(),
         ipc: node_or_pod(spec.host_ipc).into(),
         pid: pid.into(),
+        userns_options: Some(users),
         ..Default::default()
     }
-}
-
-fn hostname(spec: &PodSpec, pod_name: &str) -> String {
-    let name = spec.hostname.as_deref().filter(|name| !name.is_empty()).unwrap_or(pod_name);
-    let cut: String = name.chars().take(HOSTNAME_MAX).collect();
-    cut.trim_end_matches(['-', '.']).to_owned()
 }
 
 fn port_mappings(spec: &PodSpec) -> Vec<v1::PortMapping> {
@@ -116,6 +126,7 @@ mod tests {
     use kubelet_model::Source;
 
     use super::*;
+    use crate::runtime_manager::user_namespace;
 
     fn pod(metadata: &str, spec: &str) -> DesiredPod {
         let json = format!(
@@ -127,8 +138,18 @@ mod tests {
         DesiredPod::new(Source::File, Arc::new(pod)).expect("a complete pod")
     }
 
+    fn config_of(metadata: &str, spec: &str) -> Result<v1::PodSandboxConfig, String> {
+        let settings = Settings { cluster_domain: "c.l".to_owned(), ..Settings::for_node("n") };
+        let facts = SandboxFacts {
+            settings: &settings,
+            dns: v1::DnsConfig { servers: vec!["192.0.2.1".to_owned()], ..Default::default() },
+            users: user_namespace::of_host(),
+        };
+        sandbox_config(&pod(metadata, spec), 3, facts)
+    }
+
     fn config(metadata: &str, spec: &str) -> v1::PodSandboxConfig {
-        sandbox_config(&pod(metadata, spec), 3, Path::new("/var/log/pods"))
+        config_of(metadata, spec).expect("a good pod")
     }
 
     fn text_map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -155,12 +176,20 @@ mod tests {
                 ("io.kubernetes.pod.uid", "u1"),
             ]),
             annotations: text_map(&[("a", "b"), ("kubernetes.io/config.hash", "u1")]),
+            dns_config: Some(v1::DnsConfig {
+                servers: vec!["192.0.2.1".to_owned()],
+                ..Default::default()
+            }),
             linux: Some(v1::LinuxPodSandboxConfig {
                 security_context: Some(v1::LinuxSandboxSecurityContext {
                     namespace_options: Some(v1::NamespaceOption {
                         network: v1::NamespaceMode::Pod.into(),
                         pid: v1::NamespaceMode::Container.into(),
                         ipc: v1::NamespaceMode::Pod.into(),
+                        userns_options: Some(v1::UserNamespace {
+                            mode: v1::NamespaceMode::Node.into(),
+                            ..Default::default()
+                        }),
                         ..Default::default()
                     }),
                     seccomp: Some(v1::SecurityProfile {
@@ -169,6 +198,7 @@ mod tests {
                     }),
                     ..Default::default()
                 }),
+                overhead: Some(v1::LinuxContainerResources::default()),
                 ..Default::default()
             }),
             ..Default::default()
@@ -185,7 +215,7 @@ mod tests {
     #[test]
     fn namespaces_follow_the_spec() {
         let modes = |spec: &str| {
-            let options = namespaces(pod("", spec).spec());
+            let options = namespaces(pod("", spec).spec(), user_namespace::of_host());
             format!("{:?} {:?} {:?}", options.network(), options.ipc(), options.pid())
         };
         assert_eq!(modes(""), "Pod Pod Container");
@@ -202,8 +232,19 @@ mod tests {
         assert_eq!(name(r#""hostname":"db""#), "db");
         assert_eq!(name(r#""hostname":"""#), "web-node");
         assert_eq!(name(r#""hostNetwork":true,"hostname":"db""#), "");
-        let long = format!(r#""hostname":"{}-.{}""#, "x".repeat(61), "y".repeat(10));
-        assert_eq!(name(&long), "x".repeat(61));
+        let full = r#""hostname":"db","subdomain":"s","setHostnameAsFQDN":true"#;
+        assert_eq!(name(full), "db.s.ns.svc.c.l");
+        let long =
+            format!(r#""hostname":"{}","subdomain":"s","setHostnameAsFQDN":true"#, "x".repeat(60));
+        assert!(config_of("", &long).is_err_and(|error| error.contains("is too long")));
+    }
+
+    #[test]
+    fn sysctls_are_sent_with_dots() {
+        let spec =
+            r#""securityContext":{"sysctls":[{"name":"net/ipv4/tcp_syncookies","value":"0"}]}"#;
+        let linux = config("", spec).linux.expect("linux");
+        assert_eq!(linux.sysctls, text_map(&[("net.ipv4.tcp_syncookies", "0")]));
     }
 
     fn ports(spec: &str) -> Vec<String> {

@@ -1,50 +1,59 @@
-//! Making a sandbox, and making a container in it.
+//! Making a container in a pod's sandbox, and starting it.
 //!
-//! Upstream: startContainer and createPodSandbox in pkg/kubelet/kuberuntime.
+//! Gathers what the configuration needs, makes the files it mounts, records
+//! events. Upstream: startContainer in
+//! pkg/kubelet/kuberuntime/kuberuntime_container.go.
 
 use std::path::Path;
 
-use cri::CallError;
-use kubelet_model::{ContainerId, ContainerName, SandboxId, WaitReason, Waiting};
+use cri::{CallError, v1};
+use k8s_openapi::api::core::v1::Container;
+use kubelet_model::{
+    ContainerId, ContainerName, DesiredPod, EventType, WaitReason, Waiting,
+};
 
+use super::container_spec::{self, ContainerFacts};
 use super::executor::{ActionError, Executor};
-use super::{container_spec, log_paths, sandbox_spec};
+use super::security::{self, ImageUser};
+use super::{log_paths, mounts};
+use crate::pleg::labels;
 
 impl Executor {
-    pub(super) async fn create_sandbox(&mut self, attempt: u32) -> Result<(), ActionError> {
-        let pod = self.spec("CreateSandbox")?;
-        let dir = log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity);
-        self.make_dir(&dir)?;
-        let config = sandbox_spec::sandbox_config(pod, attempt, &self.settings.pod_logs_dir);
-        let id = self.ports.runtime.run_pod_sandbox(config, "").await?;
-        self.sandbox = Some((SandboxId::new(id), attempt));
-        Ok(())
-    }
-
     pub(super) async fn start_container(
         &self,
         name: &ContainerName,
         restart_count: Option<u32>,
     ) -> Result<(), ActionError> {
+        let pod = self.spec("StartContainer")?;
+        let id = self.create_container(pod, name, restart_count).await;
+        let id = id.inspect_err(|error| self.tell_failure(name, "", error))?;
+        self.tell(name, EventType::Normal, "Created", "Container created");
+        let started = self.ports.runtime.start_container(&id).await;
+        started
+            .map_err(|error| not_started(name, WaitReason::RunContainerError, &error))
+            .inspect_err(|error| self.tell_failure(name, &id, error))?;
+        self.tell(name, EventType::Normal, "Started", "Container started");
+        let Some((_, container)) = pod.container(name.as_str()) else { return Ok(()) };
+        self.run_post_start(&ContainerId::new(id), &container).await
+    }
+
+    /// Gets the image and makes the container; returns its id.
+    async fn create_container(
+        &self,
+        pod: &DesiredPod,
+        name: &ContainerName,
+        restart_count: Option<u32>,
+    ) -> Result<String, ActionError> {
         let impossible =
             |why| ActionError::Impossible { action: format!("StartContainer {name}"), why };
-        let pod = self.spec("StartContainer")?;
         let (sandbox, attempt) =
             self.sandbox.as_ref().ok_or_else(|| impossible("there is no sandbox"))?;
-        let mut containers = pod.spec().containers.iter();
-        let container = containers
-            .find(|c| c.name == name.as_str())
+        let (_, container) = pod
+            .container(name.as_str())
             .ok_or_else(|| impossible("the pod has no such container"))?;
-        let not_started = |reason| {
-            let name = name.clone();
-            move |error: CallError| ActionError::NotStarted {
-                name,
-                waiting: Waiting { reason, message: error.reason_text() },
-            }
-        };
+        let container = &*container;
         let runtime = &*self.ports.runtime;
-        let sandbox_config =
-            sandbox_spec::sandbox_config(pod, *attempt, &self.settings.pod_logs_dir);
+        let (sandbox_config, _) = self.sandbox_config(pod, *attempt)?;
         let image =
             self.images.ensure(pod, container, &sandbox_config).await.map_err(|problem| {
                 ActionError::NotStarted { name: name.clone(), waiting: problem.waiting }
@@ -57,19 +66,104 @@ impl Executor {
             None => self.restart_count_from_logs(&log_dir),
         };
         self.make_dir(&log_dir)?;
-        let config = container_spec::container_config(
-            pod,
-            container,
-            restart_count,
-            &image.id,
-            &self.settings,
-        );
-        let id = runtime
+        let pod_ips = self.pod_ips().await?;
+        let config = self
+            .container_config(pod, container, &sandbox_config, &pod_ips, restart_count, &image.id)
+            .await
+            .map_err(|waiting| ActionError::NotStarted { name: name.clone(), waiting })?;
+        runtime
             .create_container(sandbox.as_str(), config, sandbox_config)
             .await
-            .map_err(not_started(WaitReason::CreateContainerError))?;
-        runtime.start_container(&id).await.map_err(not_started(WaitReason::RunContainerError))?;
-        self.run_post_start(&ContainerId::new(id), container).await
+            .map_err(|error| not_started(name, WaitReason::CreateContainerError, &error))
+    }
+
+    /// The whole configuration of a container, with the files it mounts.
+    async fn container_config(
+        &self,
+        pod: &DesiredPod,
+        container: &Container,
+        sandbox: &v1::PodSandboxConfig,
+        pod_ips: &[String],
+        restart_count: u32,
+        image_ref: &str,
+    ) -> Result<v1::ContainerConfig, Waiting> {
+        let wrong = |message| Waiting { reason: WaitReason::CreateContainerConfigError, message };
+        let target = self.target(pod, &container.name).await.map_err(wrong)?;
+        let image_user = self.image_user(pod, container, image_ref).await.map_err(wrong)?;
+        let context = sandbox.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+        let namespaces = context.and_then(|context| context.namespace_options.clone());
+        let namespaces = namespaces.unwrap_or_default();
+        let users = namespaces.userns_options.clone();
+        let facts = ContainerFacts {
+            settings: &self.settings,
+            restart_count,
+            image_ref,
+            image_user: &image_user,
+            pod_ips,
+            namespaces,
+            target: target.as_deref(),
+        };
+        let mut config = container_spec::container_config(pod, container, facts).map_err(wrong)?;
+        let hosts = match mounts::wants_hosts(container) {
+            true => self.write_hosts(pod, pod_ips).map_err(wrong)?,
+            false => None,
+        };
+        let log = match mounts::termination_path(container) {
+            Some(_) => Some(self.make_termination_log(pod, &container.name).map_err(wrong)?),
+            None => None,
+        };
+        config.mounts = mounts::of_container(
+            container,
+            hosts.as_deref(),
+            log.as_deref(),
+            users.as_ref(),
+            self.settings.machine.selinux,
+        );
+        Ok(config)
+    }
+
+    /// The user the image runs as; asked for only where nobody named another.
+    async fn image_user(
+        &self,
+        pod: &DesiredPod,
+        container: &Container,
+        image_ref: &str,
+    ) -> Result<ImageUser, String> {
+        if security::run_as_user(pod, container).is_some() {
+            return Ok(ImageUser::default());
+        }
+        let spec = v1::ImageSpec { image: image_ref.to_owned(), ..Default::default() };
+        let image = self.ports.runtime.image_status(spec).await;
+        let image = image.map_err(|error| error.reason_text())?;
+        let image = image.ok_or_else(|| {
+            let image = container.image.as_deref().unwrap_or_default();
+            format!("failed to inspect image {image:?}: the runtime no longer has it")
+        })?;
+        Ok(match (image.uid, image.username) {
+            // An image that names nobody runs as root.
+            (None, name) if name.is_empty() => ImageUser { uid: Some(0), name },
+            (None, name) => ImageUser { uid: None, name },
+            (Some(uid), _) => ImageUser { uid: Some(uid.value), name: String::new() },
+        })
+    }
+
+    /// The instance of the container whose processes an ephemeral one joins.
+    async fn target(&self, pod: &DesiredPod, name: &str) -> Result<Option<String>, String> {
+        let mut ephemeral = pod.spec().ephemeral_containers.iter().flatten();
+        let target = ephemeral.find(|container| container.name == name);
+        let target = target.and_then(|container| container.target_container_name.as_deref());
+        let Some(target) = target.filter(|target| !target.is_empty()) else { return Ok(None) };
+        let label_selector =
+            [(labels::POD_UID, pod.uid().as_str()), (labels::CONTAINER_NAME, target)]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into();
+        let filter = v1::ContainerFilter { label_selector, ..Default::default() };
+        let found = self.ports.runtime.list_containers(Some(filter)).await;
+        let found = found.map_err(|error| error.reason_text())?;
+        let running = |c: &v1::Container| c.state() == v1::ContainerState::ContainerRunning;
+        let newest = found.into_iter().max_by_key(|c| (running(c), c.created_at));
+        let newest = newest.ok_or_else(|| format!("unable to find target container {target}"))?;
+        Ok(Some(newest.id))
     }
 
     /// The count after the highest that left a log: an instance the runtime has forgotten.
@@ -78,4 +172,23 @@ impl Executor {
         let counts = entries.iter().filter_map(|e| log_paths::restart_count_of(e.name.to_str()?));
         counts.max().map_or(0, |highest| highest.saturating_add(1))
     }
+
+    /// Records what kept a container from starting. Ids change with each
+    /// attempt, so names stand for them.
+    fn tell_failure(&self, name: &ContainerName, id: &str, error: &ActionError) {
+        let ActionError::NotStarted { waiting, .. } = error else { return };
+        let why = match waiting.reason {
+            WaitReason::CreateContainerConfigError
+            | WaitReason::CreateContainerError
+            | WaitReason::RunContainerError => &waiting.message,
+            other => other.as_str(),
+        };
+        let why = if id.is_empty() { why.to_owned() } else { why.replace(id, name.as_str()) };
+        self.tell(name, EventType::Warning, "Failed", format!("Error: {why}"));
+    }
+}
+
+fn not_started(name: &ContainerName, reason: WaitReason, error: &CallError) -> ActionError {
+    let waiting = Waiting { reason, message: error.reason_text() };
+    ActionError::NotStarted { name: name.clone(), waiting }
 }

@@ -300,3 +300,64 @@ fn security() {
             spec.securityContext.sysctls[2].name: must be lower-case names joined by '.' or '/'"#]],
     );
 }
+
+#[test]
+fn restart_rules_signals_and_profiles() {
+    check(
+        &with_container(
+            "restartPolicyRules: [{action: Restart}, {action: Jump, exitCodes: {operator: In, values: [1]}}]\nlifecycle: {stopSignal: SIGNOT}\nresizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]\nsecurityContext: {appArmorProfile: {type: Localhost}}",
+        )
+        .replace("spec:", "spec:\n  restartPolicy: Never"),
+        expect![[r#"
+            spec.containers[0].securityContext.appArmorProfile.localhostProfile: missing
+            spec.containers[0].restartPolicyRules: needs restartPolicy on the same container
+            spec.containers[0].restartPolicyRules[0].exitCodes: missing
+            spec.containers[0].restartPolicyRules[1].action: "Jump" is not one of Restart, RestartAllContainers
+            spec.containers[0].resizePolicy[0].restartPolicy: must be NotRequired when the pod's restartPolicy is Never
+            spec.containers[0].lifecycle.stopSignal: needs spec.os.name
+            spec.containers[0].lifecycle.stopSignal: "SIGNOT" is no signal such as SIGTERM or SIGRTMIN+3"#]],
+    );
+    check(
+        &with_spec(
+            "os: {name: linux}\nsecurityContext: {appArmorProfile: {type: Unconfined, localhostProfile: x}}\ninitContainers: [{name: i, image: i, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]}]\nephemeralContainers: [{name: e, image: e, restartPolicyRules: [{action: Restart, exitCodes: {operator: In}}]}]",
+        ),
+        expect![[r#"
+            spec.initContainers[0].resizePolicy[0].restartPolicy: RestartContainer needs restartPolicy Always on an init container
+            spec.ephemeralContainers[0].restartPolicyRules: needs restartPolicy on the same container
+            spec.ephemeralContainers[0].restartPolicyRules: an ephemeral container cannot have one
+            spec.securityContext.appArmorProfile.localhostProfile: is only for type Localhost"#]],
+    );
+    let key = "container.apparmor.security.beta.kubernetes.io";
+    check(
+        &GOOD.replace(
+            "name: web",
+            &format!("name: web\n  annotations: {{{key}/app: odd, {key}/none: unconfined}}"),
+        ),
+        expect![[r#"
+            metadata.annotations[container.apparmor.security.beta.kubernetes.io/app]: "odd" is not runtime/default, unconfined or localhost/NAME
+            metadata.annotations[container.apparmor.security.beta.kubernetes.io/none]: no container is named "none""#]],
+    );
+}
+
+#[test]
+fn resources_of_the_pod_and_variables_from_them() {
+    let text = with_container(
+        "resources: {limits: {cpu: 3, hugepages-2Mi: 4Mi}}\nenv:\n- {name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 2m}}}\n- {name: B, valueFrom: {resourceFieldRef: {resource: limits.gpu}}}\n- {name: C, valueFrom: {fieldRef: {fieldPath: \"metadata.labels['a b']\"}}}\n- {name: D, valueFrom: {resourceFieldRef: {resource: requests.memory, divisor: 1Mi}}}",
+    );
+    check(
+        &format!(
+            "{text}  resources: {{limits: {{cpu: 2, hugepages-2Mi: 2Mi, ephemeral-storage: 1}}, requests: {{cpu: 1}}, claims: []}}\n"
+        ),
+        expect![[r#"
+            spec.containers[0].env[0].valueFrom.resourceFieldRef.divisor: "2m" is not one of 1m, 1
+            spec.containers[0].env[1].valueFrom.resourceFieldRef.resource: "limits.gpu" cannot be an environment variable
+            spec.containers[0].env[2].valueFrom.fieldRef.fieldPath: must be at most 63 letters, digits, '-', '_' and '.', start and end with a letter or digit, and may follow a DNS prefix and '/'
+            spec.resources.claims: a pod's own resources cannot have claims
+            spec.resources.limits[ephemeral-storage]: only cpu, memory and hugepages can be given to the whole pod
+            spec.resources.requests.cpu: must be at least what the containers request together
+            spec.resources.requests[hugepages-2Mi]: must be at least what the containers request together
+            spec.containers[0].resources.limits.cpu: is more than the pod's limit of "2"
+            spec.resources.limits[hugepages-2Mi]: must be at least the containers' limits together
+            spec.containers[0].resources.limits[hugepages-2Mi]: is more than the pod's limit of "2Mi""#]],
+    );
+}

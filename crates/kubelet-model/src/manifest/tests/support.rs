@@ -23,50 +23,89 @@ fn everything_this_release_acts_on_passes() {
     );
 }
 
+/// Everything that any kind of container may have.
+const CONTAINER: &str = "\
+terminationMessagePath: /x
+terminationMessagePolicy: FallbackToLogsOnError
+env:
+- {name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+- {name: B, valueFrom: {resourceFieldRef: {resource: limits.hugepages-2Mi, divisor: 1Mi}}}
+securityContext:
+  allowPrivilegeEscalation: false
+  appArmorProfile: {type: RuntimeDefault}
+  capabilities: {add: [NET_ADMIN], drop: [ALL]}
+  privileged: false
+  procMount: Default
+  readOnlyRootFilesystem: true
+  runAsGroup: 1
+  runAsNonRoot: true
+  runAsUser: 1
+  seLinuxOptions: {level: s0}
+  seccompProfile: {type: Unconfined}
+";
+
+/// What regular containers and sidecars may have besides.
+const LIVELY: &str = "\
+livenessProbe: {exec: {command: [a]}, terminationGracePeriodSeconds: 3}
+readinessProbe: {httpGet: {port: 80}, successThreshold: 2}
+startupProbe: {grpc: {port: 80}}
+lifecycle: {postStart: {tcpSocket: {port: 80}}, preStop: {sleep: {seconds: 3}}, stopSignal: SIGRTMIN+3}
+resources: {limits: {hugepages-2Mi: 2Mi, cpu: 1}, requests: {memory: 1}}
+restartPolicy: Always
+restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [3]}}]
+resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]
+";
+
+#[test]
+fn every_kind_of_container_passes() {
+    let item = |name: &str, fields: &str| {
+        let fields: String = fields.lines().map(|line| format!("    {line}\n")).collect();
+        format!("  - name: {name}\n    image: i\n{fields}")
+    };
+    let text = with_container(&format!("{CONTAINER}{LIVELY}"));
+    let sidecar = item("sidecar", &format!("{CONTAINER}{LIVELY}"));
+    let init = item("init", &format!("{CONTAINER}restartPolicy: OnFailure"));
+    let ephemeral = item("look", &format!("{CONTAINER}targetContainerName: app"));
+    check(
+        &format!(
+            "{text}  initContainers:\n{sidecar}{init}  ephemeralContainers:\n{ephemeral}  os: {{name: linux}}\n"
+        ),
+        expect!["pod default/web-node-1"],
+    );
+}
+
+#[test]
+fn what_a_pod_may_ask_for_passes() {
+    check(
+        &with_spec(
+            "activeDeadlineSeconds: 5\nsubdomain: s\nsetHostnameAsFQDN: true\nhostAliases: [{ip: 1.1.1.1, hostnames: [a]}]\nhostUsers: false\nreadinessGates: [{conditionType: a/b}]\noverhead: {cpu: 1}\ndnsConfig: {nameservers: [1.1.1.1], searches: [a.b], options: [{name: ndots, value: '2'}]}\nresources: {limits: {cpu: 1, memory: 1Gi, hugepages-2Mi: 2Mi}}\nruntimeClassName: kata\nsecurityContext: {runAsUser: 1, runAsGroup: 1, runAsNonRoot: true, fsGroup: 1, fsGroupChangePolicy: Always, supplementalGroups: [1], supplementalGroupsPolicy: Strict, seLinuxOptions: {level: s0}, seLinuxChangePolicy: MountOption, seccompProfile: {type: RuntimeDefault}, appArmorProfile: {type: Unconfined}, sysctls: [{name: net/ipv4/tcp_syncookies, value: '1'}]}",
+        ),
+        expect!["pod default/web-node-1"],
+    );
+    check(&with_spec("hostnameOverride: a.b"), expect!["pod default/web-node-1"]);
+}
+
 #[test]
 fn refuses_every_other_field() {
     check(
         &with_container(
-            "terminationMessagePath: /x\nterminationMessagePolicy: FallbackToLogsOnError\nenvFrom: []\nenv: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]\nlivenessProbe: {exec: {command: [a]}}\nlifecycle: {stopSignal: SIGTERM}\nsecurityContext: {allowPrivilegeEscalation: false, runAsUser: 0}\nresources: {limits: {example.com/gpu: 1, ephemeral-storage: 1Gi, hugepages-2Mi: 2Mi, cpu: 1}}\nrestartPolicy: Always\nresizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]",
+            "env: [{name: A, valueFrom: {fileKeyRef: {volumeName: v, path: p, key: k}}}, {name: B, valueFrom: {resourceFieldRef: {resource: limits.ephemeral-storage}}}]\nresources: {limits: {example.com/gpu: 1, ephemeral-storage: 1Gi, cpu: 1}}\nsecurityContext: {windowsOptions: {hostProcess: true}}",
         ),
         expect![[r#"
-            line 9, column 29: spec.containers[0].terminationMessagePath: not supported by this release
-            line 10, column 31: spec.containers[0].terminationMessagePolicy: not supported by this release
-            line 12, column 32: spec.containers[0].env[0].valueFrom: not supported by this release
-            line 13, column 20: spec.containers[0].livenessProbe: not supported by this release
-            line 14, column 16: spec.containers[0].lifecycle: not supported by this release
-            line 15, column 22: spec.containers[0].securityContext: not supported by this release
-            line 16, column 65: spec.containers[0].resources.limits[ephemeral-storage]: not supported by this release
-            line 16, column 43: spec.containers[0].resources.limits[example.com/gpu]: not supported by this release
-            line 16, column 85: spec.containers[0].resources.limits[hugepages-2Mi]: not supported by this release
-            line 16, column 16: spec.containers[0].resources.requests[ephemeral-storage]: not supported by this release
-            line 16, column 16: spec.containers[0].resources.requests[example.com/gpu]: not supported by this release
-            line 16, column 16: spec.containers[0].resources.requests[hugepages-2Mi]: not supported by this release
-            line 17, column 20: spec.containers[0].restartPolicy: not supported by this release
-            line 18, column 19: spec.containers[0].resizePolicy: not supported by this release"#]],
+            line 9, column 33: spec.containers[0].env[0].valueFrom.fileKeyRef: not supported by this release
+            line 9, column 124: spec.containers[0].env[1].valueFrom.resourceFieldRef: not supported by this release
+            line 10, column 65: spec.containers[0].resources.limits[ephemeral-storage]: not supported by this release
+            line 10, column 43: spec.containers[0].resources.limits[example.com/gpu]: not supported by this release
+            line 10, column 16: spec.containers[0].resources.requests[ephemeral-storage]: not supported by this release
+            line 10, column 16: spec.containers[0].resources.requests[example.com/gpu]: not supported by this release
+            line 11, column 39: spec.containers[0].securityContext.windowsOptions: not supported by this release"#]],
     );
     check(
-        &with_spec(
-            "initContainers: [{name: i, image: i}]\nephemeralContainers: [{name: e, image: e}]\nvolumes: [{name: v}]\nsecurityContext: {runAsNonRoot: false}\nruntimeClassName: kata\nactiveDeadlineSeconds: 5\nhostAliases: [{ip: 1.1.1.1, hostnames: [a]}]\nhostUsers: false\nreadinessGates: [{conditionType: a/b}]\noverhead: {cpu: 1}\nsetHostnameAsFQDN: true\ndnsConfig: {nameservers: [1.1.1.1]}\nresources: {limits: {cpu: 1}}\nhostnameOverride: x\nschedulingGates: [{name: a}]\nos: {name: windows}\nsubdomain: s",
-        ),
+        &with_spec("volumes: [{name: v}]\nschedulingGates: [{name: a}]\nos: {name: windows}"),
         expect![[r#"
-            line 9, column 19: spec.initContainers: not supported by this release
-            line 10, column 24: spec.ephemeralContainers: not supported by this release
-            line 11, column 12: spec.volumes: not supported by this release
-            line 12, column 20: spec.securityContext: not supported by this release
-            line 13, column 21: spec.runtimeClassName: not supported by this release
-            line 14, column 26: spec.activeDeadlineSeconds: not supported by this release
-            line 15, column 16: spec.hostAliases: not supported by this release
-            line 16, column 14: spec.hostUsers: not supported by this release
-            line 17, column 19: spec.readinessGates: not supported by this release
-            line 18, column 13: spec.overhead: not supported by this release
-            line 19, column 22: spec.setHostnameAsFQDN: not supported by this release
-            line 20, column 14: spec.dnsConfig: not supported by this release
-            line 21, column 14: spec.resources: not supported by this release
-            line 22, column 21: spec.hostnameOverride: cannot be set with hostNetwork or setHostnameAsFQDN
-            line 23, column 20: spec.schedulingGates: not supported by this release
-            line 24, column 14: spec.os.name: not supported by this release
-            line 25, column 14: spec.subdomain: not supported by this release"#]],
+            line 9, column 12: spec.volumes: not supported by this release
+            line 10, column 20: spec.schedulingGates: not supported by this release
+            line 11, column 14: spec.os.name: not supported by this release"#]],
     );
     check(
         &GOOD.replace("name: web", "name: web\n  generateName: x\n  finalizers: [a/b]\n  deletionGracePeriodSeconds: 0\n  ownerReferences: [{apiVersion: v1, kind: Node, name: node, uid: u}]\n  annotations: {kubernetes.io/config.mirror: x}"),

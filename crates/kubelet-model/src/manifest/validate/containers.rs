@@ -122,8 +122,9 @@ fn check_common<'p>(
         &field.key("securityContext"),
         report,
     );
-    check_restarts(container, field, report);
-    handlers::check(container, spec.termination_grace_period_seconds, field, report);
+    let never = spec.restart_policy.as_deref() == Some("Never");
+    check_restarts(container, never, field, report);
+    handlers::check(container, spec, field, report);
 }
 
 fn check_image(image: &Option<String>, field: &Field, report: &mut Report) {
@@ -136,7 +137,7 @@ fn check_image(image: &Option<String>, field: &Field, report: &mut Report) {
     }
 }
 
-fn check_restarts(container: &View<'_>, field: &Field, report: &mut Report) {
+fn check_restarts(container: &View<'_>, never: bool, field: &Field, report: &mut Report) {
     one_of(
         container.restart_policy,
         &["Always", "OnFailure", "Never"],
@@ -154,9 +155,15 @@ fn check_restarts(container: &View<'_>, field: &Field, report: &mut Report) {
         let field = rules.index(index);
         let allowed = ["Restart", "RestartAllContainers"];
         one_of(&Some(rule.action.clone()), &allowed, &field.key("action"), report);
-        if let Some(codes) = &rule.exit_codes {
-            let operator = Some(codes.operator.clone());
-            one_of(&operator, &["In", "NotIn"], &field.key("exitCodes").key("operator"), report);
+        let field = field.key("exitCodes");
+        let Some(codes) = &rule.exit_codes else {
+            report.add(&field, "missing");
+            continue;
+        };
+        let operator = Some(codes.operator.clone());
+        one_of(&operator, &["In", "NotIn"], &field.key("operator"), report);
+        if codes.values.iter().flatten().count() > 255 {
+            report.add(&field.key("values"), "at most 255 values are allowed");
         }
     }
     let mut seen = BTreeSet::new();
@@ -169,6 +176,10 @@ fn check_restarts(container: &View<'_>, field: &Field, report: &mut Report) {
         let restart = Some(policy.restart_policy.clone());
         let allowed = ["NotRequired", "RestartContainer"];
         one_of(&restart, &allowed, &field.key("restartPolicy"), report);
+        if never && policy.restart_policy == "RestartContainer" {
+            let message = "must be NotRequired when the pod's restartPolicy is Never";
+            report.add(&field.key("restartPolicy"), message);
+        }
     }
 }
 
@@ -184,6 +195,12 @@ fn check_init(container: &Container, field: &Field, report: &mut Report) {
     ];
     for (key, _) in set.into_iter().filter(|(_, set)| *set) {
         report.add(&field.key(key), "an init container has one only with restartPolicy Always");
+    }
+    for (index, policy) in container.resize_policy.iter().flatten().enumerate() {
+        if policy.restart_policy == "RestartContainer" {
+            let field = field.key("resizePolicy").index(index).key("restartPolicy");
+            report.add(&field, "RestartContainer needs restartPolicy Always on an init container");
+        }
     }
 }
 
@@ -208,6 +225,7 @@ fn check_ephemeral(
         ("resources", container.resources.as_ref().is_some_and(|r| *r != Default::default())),
         ("resizePolicy", container.resize_policy.iter().flatten().next().is_some()),
         ("restartPolicy", container.restart_policy.is_some()),
+        ("restartPolicyRules", container.restart_policy_rules.iter().flatten().next().is_some()),
     ];
     for (key, _) in forbidden.into_iter().filter(|(_, set)| *set) {
         report.add(&field.key(key), "an ephemeral container cannot have one");

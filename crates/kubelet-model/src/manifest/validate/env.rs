@@ -1,10 +1,11 @@
 //! Environment variables and where their values come from.
 
-use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource};
+use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ResourceFieldSelector};
 
 use super::super::problem::{Field, Report, quote};
 use super::containers::View;
 use super::{given, names};
+use crate::quantity::Quantity;
 
 /// Pod fields an environment variable may take its value from.
 const POD_FIELDS: &[&str] = &[
@@ -69,7 +70,9 @@ fn check_source(source: &EnvVarSource, field: &Field, report: &mut Report) {
         let subscript = ["metadata.labels['", "metadata.annotations['"]
             .iter()
             .any(|prefix| path.starts_with(prefix) && path.ends_with("']"));
-        if !subscript && !POD_FIELDS.contains(&path) {
+        if subscript {
+            check_key(path, &field.key("fieldRef").key("fieldPath"), report);
+        } else if !POD_FIELDS.contains(&path) {
             let message = format!("{} cannot be an environment variable", quote(path));
             report.add(&field.key("fieldRef").key("fieldPath"), message);
         }
@@ -88,7 +91,42 @@ fn check_source(source: &EnvVarSource, field: &Field, report: &mut Report) {
             report.add(&field.key("key"), "missing");
         }
     }
-    if source.resource_field_ref.as_ref().is_some_and(|reference| reference.resource.is_empty()) {
-        report.add(&field.key("resourceFieldRef").key("resource"), "missing");
+    if let Some(selector) = &source.resource_field_ref {
+        check_resource(selector, &field.key("resourceFieldRef"), report);
+    }
+}
+
+/// The key in `metadata.labels['key']`.
+fn check_key(path: &str, field: &Field, report: &mut Report) {
+    let key = path.strip_suffix("']").and_then(|path| path.split_once("['"));
+    if let Some((map, key)) = key {
+        let lower = key.to_lowercase();
+        let key = if map == "metadata.annotations" { &lower } else { key };
+        report.check(field, names::qualified_name(key));
+    }
+}
+
+fn check_resource(selector: &ResourceFieldSelector, field: &Field, report: &mut Report) {
+    let resource = selector.resource.as_str();
+    let name = resource.strip_prefix("limits.").or_else(|| resource.strip_prefix("requests."));
+    let known = name.is_some_and(|name| {
+        matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-")
+    });
+    if resource.is_empty() {
+        report.add(&field.key("resource"), "missing");
+    } else if !known {
+        let message = format!("{} cannot be an environment variable", quote(resource));
+        report.add(&field.key("resource"), message);
+    }
+    let divisors: &[&str] = match name {
+        Some("cpu") => &["1m", "1"],
+        _ => &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"],
+    };
+    let Some(text) = selector.divisor.as_ref().map(|divisor| divisor.0.as_str()) else { return };
+    let divisor = Quantity::parse(text);
+    let good = |allowed: &&str| Quantity::parse(allowed) == divisor;
+    if !divisor.is_some_and(Quantity::is_zero) && !divisors.iter().any(good) {
+        let message = format!("{} is not one of {}", quote(text), divisors.join(", "));
+        report.add(&field.key("divisor"), message);
     }
 }

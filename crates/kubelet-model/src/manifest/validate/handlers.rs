@@ -1,15 +1,56 @@
 //! Probes and lifecycle hooks.
 
 use k8s_openapi::api::core::v1::{
-    ExecAction, HTTPGetAction, LifecycleHandler, Probe, SleepAction, TCPSocketAction,
+    ExecAction, HTTPGetAction, LifecycleHandler, PodSpec, Probe, SleepAction, TCPSocketAction,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::super::problem::{Field, Report};
+use super::super::problem::{Field, Report, quote};
 use super::containers::View;
 use super::{given, names, one_of};
 
-pub(super) fn check(container: &View<'_>, grace: Option<i64>, field: &Field, report: &mut Report) {
+/// Signals by name; those of the kernel's real-time range are counted from its ends.
+const SIGNALS: &[&str] = &[
+    "SIGABRT",
+    "SIGALRM",
+    "SIGBUS",
+    "SIGCHLD",
+    "SIGCLD",
+    "SIGCONT",
+    "SIGFPE",
+    "SIGHUP",
+    "SIGILL",
+    "SIGINT",
+    "SIGIO",
+    "SIGIOT",
+    "SIGKILL",
+    "SIGPIPE",
+    "SIGPOLL",
+    "SIGPROF",
+    "SIGPWR",
+    "SIGQUIT",
+    "SIGSEGV",
+    "SIGSTKFLT",
+    "SIGSTOP",
+    "SIGSYS",
+    "SIGTERM",
+    "SIGTRAP",
+    "SIGTSTP",
+    "SIGTTIN",
+    "SIGTTOU",
+    "SIGURG",
+    "SIGUSR1",
+    "SIGUSR2",
+    "SIGVTALRM",
+    "SIGWINCH",
+    "SIGXCPU",
+    "SIGXFSZ",
+    "SIGRTMIN",
+    "SIGRTMAX",
+];
+
+pub(super) fn check(container: &View<'_>, spec: &PodSpec, field: &Field, report: &mut Report) {
+    let grace = spec.termination_grace_period_seconds;
     let probes = [
         ("livenessProbe", container.liveness_probe, true),
         ("readinessProbe", container.readiness_probe, false),
@@ -34,6 +75,24 @@ pub(super) fn check(container: &View<'_>, grace: Option<i64>, field: &Field, rep
         if let Some(hook) = hook {
             check_hook(hook, grace, &field.key(key), report);
         }
+    }
+    if let Some(signal) = &lifecycle.stop_signal {
+        check_signal(signal, spec, &field.key("stopSignal"), report);
+    }
+}
+
+fn check_signal(signal: &str, spec: &PodSpec, field: &Field, report: &mut Report) {
+    if spec.os.is_none() {
+        report.add(field, "needs spec.os.name");
+    }
+    let number = |rest: &str| rest.parse::<u8>().ok().filter(|_| !rest.starts_with(['0', '+']));
+    let from_min = signal.strip_prefix("SIGRTMIN+").and_then(number);
+    let from_max = signal.strip_prefix("SIGRTMAX-").and_then(number);
+    let known = SIGNALS.contains(&signal)
+        || from_min.is_some_and(|number| number <= 15)
+        || from_max.is_some_and(|number| number <= 14);
+    if !known {
+        report.add(field, format!("{} is no signal such as SIGTERM or SIGRTMIN+3", quote(signal)));
     }
 }
 

@@ -10,6 +10,7 @@ mod handlers;
 mod metadata;
 mod mounts;
 pub(super) mod names;
+mod pod_resources;
 mod ports;
 mod resources;
 mod scheduling;
@@ -28,7 +29,10 @@ pub fn validate(pod: &Pod) -> Vec<Problem> {
     metadata::check(&pod.metadata, &Field::root().key("metadata"), &mut report);
     let field = Field::root().key("spec");
     match &pod.spec {
-        Some(spec) => check_spec(spec, &field, &mut report),
+        Some(spec) => {
+            check_spec(spec, &field, &mut report);
+            security::check_annotations(&pod.metadata, spec, &mut report);
+        }
         None => report.add(&field, "missing"),
     }
     report.finish()
@@ -60,6 +64,7 @@ fn check_spec(spec: &PodSpec, field: &Field, report: &mut Report) {
     }
     if let Some(resources) = &spec.resources {
         resources::check(resources, &claims(spec), &field.key("resources"), report);
+        pod_resources::check(spec, resources, &field.key("resources"), report);
     }
     for (name, quantity) in spec.overhead.iter().flatten() {
         resources::check_quantity(&quantity.0, &field.key("overhead").key(name), report);

@@ -2,10 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{PodSpec, SeccompProfile, SecurityContext};
+use k8s_openapi::api::core::v1::{AppArmorProfile, PodSpec, SeccompProfile, SecurityContext};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::super::problem::{Field, Report};
+use super::super::problem::{Field, Report, quote};
 use super::{given, names, one_of, unique};
+
+/// Longest profile name: a path of the kernel, without its terminator.
+const PROFILE_NAME_MAX: usize = 4_095;
+/// Annotation of old, with the container's name behind it.
+const APP_ARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 pub(super) fn check_pod(spec: &PodSpec, field: &Field, report: &mut Report) {
     if spec.host_pid == Some(true) && spec.share_process_namespace == Some(true) {
@@ -48,6 +54,7 @@ pub(super) fn check_pod(spec: &PodSpec, field: &Field, report: &mut Report) {
         one_of(value, allowed, &field.key(key), report);
     }
     check_seccomp(&context.seccomp_profile, &field.key("seccompProfile"), report);
+    check_app_armor(&context.app_armor_profile, &field.key("appArmorProfile"), report);
     let mut seen = BTreeSet::new();
     for (index, sysctl) in context.sysctls.iter().flatten().enumerate() {
         let field = field.key("sysctls").index(index).key("name");
@@ -73,6 +80,7 @@ pub(super) fn check_container(
         report.add(&field.key("procMount"), "Unmasked needs hostUsers: false");
     }
     check_seccomp(&context.seccomp_profile, &field.key("seccompProfile"), report);
+    check_app_armor(&context.app_armor_profile, &field.key("appArmorProfile"), report);
     if context.allow_privilege_escalation == Some(false) {
         let field = field.key("allowPrivilegeEscalation");
         if context.privileged == Some(true) {
@@ -97,5 +105,48 @@ fn check_seccomp(profile: &Option<SeccompProfile>, field: &Field, report: &mut R
         ("Localhost", Some(path)) => report.check(&field, names::descending_path(path)),
         (_, Some(_)) => report.add(&field, "is only for type Localhost"),
         _ => {}
+    }
+}
+
+fn check_app_armor(profile: &Option<AppArmorProfile>, field: &Field, report: &mut Report) {
+    let Some(profile) = profile else { return };
+    let allowed = ["Localhost", "RuntimeDefault", "Unconfined"];
+    if profile.type_.is_empty() {
+        report.add(&field.key("type"), "missing");
+    }
+    one_of(&Some(profile.type_.clone()), &allowed, &field.key("type"), report);
+    let field = field.key("localhostProfile");
+    match (profile.type_.as_str(), &profile.localhost_profile) {
+        ("Localhost", None) => report.add(&field, "missing"),
+        ("Localhost", Some(name)) if name.trim().is_empty() => report.add(&field, "missing"),
+        ("Localhost", Some(name)) if name.trim() != name => {
+            report.add(&field, "has white space at an end");
+        }
+        ("Localhost", Some(name)) if name.len() > PROFILE_NAME_MAX => {
+            report.add(&field, format!("must be at most {PROFILE_NAME_MAX} characters"));
+        }
+        ("Localhost", Some(_)) | (_, None) => {}
+        (_, Some(_)) => report.add(&field, "is only for type Localhost"),
+    }
+}
+
+/// AppArmor profiles given by the annotation of old.
+pub(super) fn check_annotations(meta: &ObjectMeta, spec: &PodSpec, report: &mut Report) {
+    let plain = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let names = plain.map(|container| container.name.as_str());
+    let ephemeral = spec.ephemeral_containers.iter().flatten().map(|c| c.name.as_str());
+    let names: BTreeSet<&str> = names.chain(ephemeral).collect();
+    for (key, value) in meta.annotations.iter().flatten() {
+        let Some(container) = key.strip_prefix(APP_ARMOR_ANNOTATION) else { continue };
+        let field = Field::root().key("metadata").key("annotations").key(key);
+        if !names.contains(container) {
+            report.add(&field, format!("no container is named {}", quote(container)));
+        }
+        let known = matches!(value.as_str(), "" | "runtime/default" | "unconfined");
+        if !known && !value.starts_with("localhost/") {
+            let message =
+                format!("{} is not runtime/default, unconfined or localhost/NAME", quote(value));
+            report.add(&field, message);
+        }
     }
 }

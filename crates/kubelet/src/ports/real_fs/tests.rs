@@ -35,6 +35,23 @@ fn reads_regular_files_up_to_a_limit() {
 }
 
 #[test]
+fn writing_in_place_keeps_the_file_and_sets_its_mode() {
+    let dir = dir();
+    let path = dir.path().join("a");
+    RealFs.write_in_place(&path, b"long content", 0o666).unwrap();
+    let mounted = File::open(&path).unwrap();
+    RealFs.write_in_place(&path, b"short", 0o644).unwrap();
+    assert_eq!(std::io::read_to_string(mounted).unwrap(), "short");
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+    let (link, pipe) = (dir.path().join("link"), dir.path().join("fifo"));
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    fifo(&pipe);
+    assert!(RealFs.write_in_place(&link, b"x", 0o644).is_err());
+    assert!(RealFs.write_in_place(&pipe, b"x", 0o644).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), b"short");
+}
+
+#[test]
 fn reading_a_fifo_or_device_fails_at_once() {
     let dir = dir();
     let path = dir.path().join("fifo");

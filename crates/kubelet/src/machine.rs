@@ -1,0 +1,72 @@
+//! What the machine is, as far as containers' settings depend on it.
+//!
+//! Reads /sys, /proc and the kernel's name, once at start. Upstream reads the
+//! same in pkg/securitycontext, pkg/kubelet/sysctl, pkg/security/apparmor.
+
+use std::path::Path;
+
+use crate::ports::Fs;
+use crate::settings::Machine;
+
+const CPUS: &str = "/sys/devices/system/cpu";
+
+/// The machine this process runs on.
+pub fn read(fs: &dyn Fs) -> Machine {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let uname = rustix::system::uname();
+    let apparmor = fs.read(Path::new("/sys/module/apparmor/parameters/enabled"), 64);
+    Machine {
+        cpus: u32::try_from(cpus).unwrap_or(u32::MAX),
+        kernel: kernel_version(&uname.release().to_string_lossy()),
+        apparmor: apparmor.is_ok_and(|text| text.starts_with(b"Y")),
+        selinux: fs.stat(Path::new("/sys/fs/selinux/enforce")).is_ok(),
+        thermal_throttle: thermal_throttle(fs),
+    }
+}
+
+/// Major and minor number of a release such as `6.1.0-13-amd64`.
+fn kernel_version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor),
+        _ => (0, 0),
+    }
+}
+
+/// The directories that exist, by number of the processor.
+fn thermal_throttle(fs: &dyn Fs) -> Vec<String> {
+    let Ok(entries) = fs.list(Path::new(CPUS)) else { return Vec::new() };
+    let number = |name: &str| name.strip_prefix("cpu")?.parse::<u32>().ok();
+    let mut cpus: Vec<u32> =
+        entries.iter().filter_map(|entry| number(entry.name.to_str()?)).collect();
+    cpus.sort_unstable();
+    let path = |cpu| format!("{CPUS}/cpu{cpu}/thermal_throttle");
+    cpus.into_iter().map(path).filter(|path| fs.stat(Path::new(path)).is_ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::RealFs;
+
+    #[test]
+    fn releases_tell_a_version() {
+        for (release, expected) in [
+            ("6.1.0-13-amd64", (6, 1)),
+            ("4.15", (4, 15)),
+            ("5.10.102.1-microsoft-standard-WSL2", (5, 10)),
+            ("odd", (0, 0)),
+            ("7", (0, 0)),
+        ] {
+            assert_eq!(kernel_version(release), expected, "{release}");
+        }
+    }
+
+    #[test]
+    fn this_machine_has_processors_and_a_kernel() {
+        let machine = read(&RealFs);
+        assert!(machine.cpus >= 1);
+        assert_ne!(machine.kernel, (0, 0));
+        assert!(machine.thermal_throttle.iter().all(|path| Path::new(path).exists()));
+    }
+}

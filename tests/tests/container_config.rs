@@ -1,0 +1,171 @@
+//! What containers are told and allowed, as they see it themselves.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use testkit::{Node, image};
+
+/// A pod with one container, `main`, that runs a script in busybox.
+fn put(node: &Node, name: &str, script: &str, container: &Value, spec: &Value) -> Result<()> {
+    let mut main = json!({
+        "name": "main",
+        "image": image::BUSYBOX,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/sh", "-c", script],
+    });
+    let mut pod_spec = json!({"terminationGracePeriodSeconds": 1});
+    for (target, more) in [(&mut main, container), (&mut pod_spec, spec)] {
+        for (key, value) in more.as_object().into_iter().flatten() {
+            target[key] = value.clone();
+        }
+    }
+    pod_spec["containers"] = json!([main]);
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": "told"}},
+        "spec": pod_spec,
+    });
+    node.manifests.put(&format!("{name}.json"), format!("{pod:#}\n"))
+}
+
+/// What the pod's container has written, once it has written `end`.
+fn output(node: &Node, name: &str) -> Result<Vec<String>> {
+    let view = node.wait_running(name)?;
+    let log = format!("default_{}_{}/main/0.log", view.name, view.uid);
+    let log = node.klet.pod_logs_dir().join(log);
+    node.eventually(&format!("the words of {name}"), || {
+        let text = fs::read_to_string(&log)?;
+        // Time, stream and tag come first.
+        let lines = text.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap_or_default());
+        let lines: Vec<String> = lines.map(str::to_owned).collect();
+        ensure!(lines.last().is_some_and(|line| line == "end"), "it said {lines:?}");
+        Ok(lines)
+    })
+}
+
+fn waiting(node: &Node, name: &str) -> Result<(String, String)> {
+    let view = node.pod(name)?;
+    let main = view.container("main")?;
+    ensure!(main.state == "waiting" && main.reason != "ContainerCreating", "it is {main:?}");
+    Ok((main.reason.clone(), main.message.clone()))
+}
+
+fn has(lines: &[String], wanted: &str) {
+    assert!(lines.iter().any(|line| line == wanted), "{wanted:?} is not in {lines:#?}");
+}
+
+#[test]
+fn names_environment_and_files() -> Result<()> {
+    let node = Node::start()?;
+    let script = "echo env $GREETING $APP $MEMORY; echo ip $POD_IP; echo node $NODE; \
+                  echo name $(hostname); cat /etc/hosts /etc/resolv.conf; \
+                  printf 'last words' >/dev/last; echo end; exec sleep 1000";
+    let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
+    let container = json!({
+        "env": [
+            {"name": "WHO", "value": "you"},
+            {"name": "GREETING", "value": "hello-$(WHO)-$(NOBODY)"},
+            {"name": "APP", "valueFrom": field("metadata.labels['app']")},
+            {"name": "POD_IP", "valueFrom": field("status.podIP")},
+            {"name": "NODE", "valueFrom": field("spec.nodeName")},
+            {"name": "MEMORY", "valueFrom":
+                {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}},
+        ],
+        "resources": {"limits": {"memory": "64Mi"}},
+        "terminationMessagePath": "/dev/last",
+    });
+    let spec = json!({
+        "hostname": "box",
+        "subdomain": "sub",
+        "hostAliases": [{"ip": "192.0.2.9", "hostnames": ["nine", "neun"]}],
+        "dnsPolicy": "None",
+        "dnsConfig": {
+            "nameservers": ["192.0.2.53"],
+            "searches": ["example.test"],
+            "options": [{"name": "ndots", "value": "2"}],
+        },
+    });
+    put(&node, "told", script, &container, &spec)?;
+    let host = json!({"hostNetwork": true});
+    put(&node, "host", "cat /etc/hosts; echo end; exec sleep 1000", &json!({}), &host)?;
+
+    let lines = output(&node, "told")?;
+    let view = node.pod("told")?;
+    let ip = view.ip.clone().context("a pod has an address")?;
+    has(&lines, "env hello-you-$(NOBODY) told 64");
+    has(&lines, &format!("ip {ip}"));
+    has(&lines, "node n1");
+    has(&lines, "name box");
+    has(&lines, "# Kubernetes-managed hosts file.");
+    has(&lines, &format!("{ip}\tbox.sub.default.svc.\tbox"));
+    has(&lines, "192.0.2.9\tnine\tneun");
+    has(&lines, "search example.test");
+    has(&lines, "nameserver 192.0.2.53");
+    has(&lines, "options ndots:2");
+
+    let dir = node.klet.root_dir().join("pods").join(&view.uid).join("containers/main");
+    let files: Vec<_> = fs::read_dir(&dir)?.flatten().map(|entry| entry.path()).collect();
+    assert_eq!(files.len(), 1, "one file of last words per instance: {files:?}");
+    assert_eq!(fs::read_to_string(&files[0])?, "last words");
+    let name = files[0].file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    assert!(name.len() == 8 && name.bytes().all(|b| b.is_ascii_hexdigit()), "{name}");
+
+    let lines = output(&node, "host")?;
+    has(&lines, "# Kubernetes-managed hosts file (host network).");
+    Ok(())
+}
+
+#[test]
+fn users_and_limits() -> Result<()> {
+    let node = Node::start()?;
+    let script = "echo user $(id -u) $(id -g) $(id -G); touch /x 2>/dev/null || echo read-only; \
+                  grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status; \
+                  echo port $(cat /proc/sys/net/ipv4/ip_unprivileged_port_start); \
+                  echo end; exec sleep 1000";
+    let container = json!({"securityContext": {
+        "runAsGroup": 2345,
+        "readOnlyRootFilesystem": true,
+        "allowPrivilegeEscalation": false,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }});
+    let spec = json!({"securityContext": {
+        "runAsUser": 1234,
+        "fsGroup": 3456,
+        "supplementalGroups": [4567],
+        "sysctls": [{"name": "net/ipv4/ip_unprivileged_port_start", "value": "42"}],
+    }});
+    put(&node, "strict", script, &container, &spec)?;
+    let non_root = json!({"securityContext": {"runAsNonRoot": true}});
+    put(&node, "root", "exec sleep 1000", &json!({}), &non_root)?;
+    let sysctl = json!({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}});
+    put(&node, "sysctl", "exec sleep 1000", &json!({}), &sysctl)?;
+
+    let lines = output(&node, "strict")?;
+    has(&lines, "user 1234 2345 2345 3456 4567");
+    has(&lines, "read-only");
+    has(&lines, "CapEff:\t0000000000000000");
+    has(&lines, "NoNewPrivs:\t1");
+    has(&lines, "Seccomp:\t2");
+    has(&lines, "port 42");
+
+    let (reason, message) = node.eventually("root to be refused", || waiting(&node, "root"))?;
+    let uid = node.pod("root")?.uid;
+    assert_eq!(reason, "CreateContainerConfigError");
+    let expected = format!(
+        "container has runAsNonRoot and image will run as root (pod: \"root-n1_default({uid})\", \
+         container: main)"
+    );
+    assert_eq!(message, expected);
+
+    node.eventually("the forbidden sysctl to be told", || {
+        let log = fs::read_to_string(node.klet.log_path())?;
+        let wanted = "forbidden sysctl";
+        ensure!(log.contains("SysctlForbidden") && log.contains(wanted), "it is not in the log");
+        Ok(())
+    })?;
+    assert!(node.in_runtime("sysctl")?.0.is_empty(), "a refused pod has no sandbox");
+    Ok(())
+}
