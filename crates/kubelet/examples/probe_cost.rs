@@ -19,10 +19,7 @@ use cri::health::{HealthCheckRequest, HealthCheckResponse};
 use cri::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
 use cri::{ClientConfig, CriClient, v1};
 use kubelet::events::{Event, Recorder};
-use kubelet::ports::{
-    HttpAnswer, HttpRequest, HyperFetch, Jitter, Ports, ProbeNet, RealFs, RealProbeNet,
-    SystemClock, Tasks,
-};
+use kubelet::ports::{HttpAnswer, HttpRequest, Ports, ProbeNet, RealProbeNet, Tasks};
 use kubelet::probe_manager::Probes;
 use kubelet::status_manager::Statuses;
 use kubelet_model::{ContainerId, DesiredPod, ProbeKind, ProbeResult, Source};

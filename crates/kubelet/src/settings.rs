@@ -6,9 +6,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::container_logs::RotationPolicy;
 use crate::container_manager::Rules;
 use crate::image_manager::ImageSettings;
-use crate::container_logs::RotationPolicy;
 
 /// Settings of one agent.
 #[derive(Debug, Clone)]

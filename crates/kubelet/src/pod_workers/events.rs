@@ -8,7 +8,13 @@ use super::worker::{Decision, Order, Worker};
 use crate::runtime_manager::ActionError;
 
 impl Worker {
-    pub(super) fn record(&self, pod: &DesiredPod, kind: EventType, reason: &'static str, text: String) {
+    pub(super) fn record(
+        &self,
+        pod: &DesiredPod,
+        kind: EventType,
+        reason: &'static str,
+        text: String,
+    ) {
         self.shared.recorder.record(&EventObject::pod(pod), kind, reason, text);
     }
 
@@ -47,9 +53,8 @@ impl Worker {
     /// A step failed.
     pub(super) fn tell_of_failure(&self, order: &Order, step: &[Action], failure: &ActionError) {
         let Some(pod) = &order.pod else { return };
-        let kills = |a: &Action| {
-            matches!(a, Action::StopContainer { .. } | Action::StopSandbox { .. })
-        };
+        let kills =
+            |a: &Action| matches!(a, Action::StopContainer { .. } | Action::StopSandbox { .. });
         if step.iter().any(kills) {
             let text = format!("error killing pod: {failure}");
             self.record(pod, EventType::Warning, "FailedKillPod", text);

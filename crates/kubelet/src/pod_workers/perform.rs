@@ -55,10 +55,7 @@ impl Worker {
             seen,
         );
         let mut orders = self.orders.clone();
-        let touches_runtime = steps
-            .iter()
-            .flatten()
-            .any(|action| !is_local(action));
+        let touches_runtime = steps.iter().flatten().any(|action| !is_local(action));
         let mut lane = Lane::default();
         let mut left = steps.len();
         for step in steps {
@@ -178,10 +175,7 @@ impl Worker {
 
 /// Changes nothing in the runtime.
 fn is_local(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::RemovePodFiles | Action::RemovePodCgroup | Action::LinkLog { .. }
-    )
+    matches!(action, Action::RemovePodFiles | Action::RemovePodCgroup | Action::LinkLog { .. })
 }
 
 /// Waiting for a container's grace costs the runtime nothing.

@@ -15,7 +15,7 @@ mod real_probe;
 mod rng;
 mod tasks;
 
-pub use self::cgroups::{PodCgroupSpec, PodCgroups};
+pub use self::cgroups::{NoCgroups, PodCgroupSpec, PodCgroups};
 pub use clock::{Clock, SystemClock};
 pub use fs::{ChangeStream, DirEntry, FileStamp, Fs, Links, NewFile, OpenFile};
 pub use http::{Fetched, HttpFetch, HttpFetchError, HyperFetch};

@@ -62,7 +62,6 @@ pub(super) fn container_config(
     let security = security::of_container(pod, container, image_user, namespaces, settings)?;
     let mut labels: BTreeMap<String, String> = PodIdentity::of(pod).labels().into();
     labels.insert(labels::CONTAINER_NAME.to_owned(), container.name.clone());
-    let memory_bytes = settings.memory_bytes;
     Ok(v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata {
             name: container.name.clone(),

@@ -8,9 +8,7 @@ use std::path::Path;
 
 use cri::{CallError, v1};
 use k8s_openapi::api::core::v1::Container;
-use kubelet_model::{
-    ContainerId, ContainerName, DesiredPod, EventType, WaitReason, Waiting,
-};
+use kubelet_model::{ContainerId, ContainerName, DesiredPod, EventType, WaitReason, Waiting};
 
 use super::container_spec::{self, ContainerFacts};
 use super::executor::{ActionError, Executor};

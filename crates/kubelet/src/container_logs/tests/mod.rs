@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::{LogOptions, RotationPolicy};
 use crate::metrics::Metrics;
 use crate::pleg;
-use crate::ports::{Clock, HyperFetch, Jitter, Ports, RealFs, Tasks};
+use crate::ports::{Clock, Ports, RealFs};
 use fake::FakeRuntime;
 
 /// Wall time that passes with tokio's.

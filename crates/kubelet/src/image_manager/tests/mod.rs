@@ -12,7 +12,6 @@ use kubelet_model::{DesiredPod, Source, WaitReason};
 use tokio::time::{Instant, sleep};
 
 use super::*;
-use crate::ports::{HyperFetch, Jitter, NoPrograms, RealFs, SystemClock, Tasks};
 use fake::FakeRuntime;
 
 const IMAGE: &str = "r.io/x:1";

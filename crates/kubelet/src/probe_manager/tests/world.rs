@@ -12,9 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::events::{Event, Recorder};
-use crate::ports::{
-    Clock, HttpAnswer, HttpRequest, HyperFetch, Jitter, Ports, ProbeNet, RealFs, Tasks,
-};
+use crate::ports::{Clock, HttpAnswer, HttpRequest, Ports, ProbeNet};
 use crate::probe_manager::Probes;
 use crate::status_manager::Statuses;
 
