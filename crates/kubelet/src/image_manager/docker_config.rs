@@ -114,7 +114,7 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let padding = symbols.iter().rev().take_while(|b| **b == b'=').count();
     let digits = &symbols[..symbols.len() - padding];
     let padded = padding > 0;
-    if padding > 2 || (padded && symbols.len() % 4 != 0) || digits.len() % 4 == 1 {
+    if padding > 2 || (padded && !symbols.len().is_multiple_of(4)) || digits.len() % 4 == 1 {
         return None;
     }
     let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
