@@ -56,7 +56,7 @@ fn parse(text: &str, per_pod: u32) -> Result<UserIds, String> {
     let [_, _, first, count] = words[..] else { return Err(wrong("four words are expected")) };
     let number = |word: &str| word.parse::<u32>().map_err(|error| wrong(&error.to_string()));
     let ids = UserIds { first: number(first)?, count: number(count)?, per_pod };
-    if per_pod == 0 || ids.first % per_pod != 0 || ids.count % per_pod != 0 {
+    if !ids.first.is_multiple_of(per_pod) || !ids.count.is_multiple_of(per_pod) {
         return Err(wrong(&format!("start and length must be multiples of {per_pod}")));
     }
     if ids.first < per_pod || ids.count == 0 {

@@ -150,7 +150,7 @@ fn unknown_and_doubled_fields_only_warn() {
 fn what_is_set_without_a_consumer_is_listed_with_its_origin() {
     let files = [(
         "/here/k",
-        "clusterDNS: [10.0.0.10]\nstaticPodPath: /pods\nevictionHard:\n  pid.available: 5%\n",
+        "hairpinMode: none\nstaticPodPath: /pods\nevictionHard:\n  pid.available: 5%\n",
     )];
     let outcome =
         run("--config=k --max-pods=3 --node-ip=1.2.3.4 --cert-dir=/c --root-dir=/r", &files);
@@ -159,7 +159,7 @@ fn what_is_set_without_a_consumer_is_listed_with_its_origin() {
     assert_eq!(
         listed,
         [
-            "clusterDNS by /here/k",
+            "hairpinMode by /here/k",
             "maxPods by --max-pods",
             "evictionHard by /here/k",
             "--cert-dir by --cert-dir"

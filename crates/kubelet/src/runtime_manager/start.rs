@@ -87,7 +87,7 @@ impl Executor {
     ) -> Result<v1::ContainerConfig, Waiting> {
         let wrong = |message| Waiting { reason: WaitReason::CreateContainerConfigError, message };
         let target = self.target(pod, &container.name).await.map_err(wrong)?;
-        let image_user = self.image_user(pod, container, image_ref).await.map_err(wrong)?;
+        let image_user = self.image_user(pod, container).await.map_err(wrong)?;
         let context = sandbox.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
         let namespaces = context.and_then(|context| context.namespace_options.clone());
         let namespaces = namespaces.unwrap_or_default();
@@ -125,18 +125,19 @@ impl Executor {
         &self,
         pod: &DesiredPod,
         container: &Container,
-        image_ref: &str,
     ) -> Result<ImageUser, String> {
         if security::run_as_user(pod, container).is_some() {
             return Ok(ImageUser::default());
         }
-        let spec = v1::ImageSpec { image: image_ref.to_owned(), ..Default::default() };
+        let name = container.image.clone().unwrap_or_default();
+        let spec = v1::ImageSpec {
+            image: name.clone(),
+            user_specified_image: name.clone(),
+            ..Default::default()
+        };
         let image = self.ports.runtime.image_status(spec).await;
         let image = image.map_err(|error| error.reason_text())?;
-        let image = image.ok_or_else(|| {
-            let image = container.image.as_deref().unwrap_or_default();
-            format!("failed to inspect image {image:?}: the runtime no longer has it")
-        })?;
+        let image = image.ok_or_else(|| format!("unable to find image {name:?}"))?;
         Ok(match (image.uid, image.username) {
             // An image that names nobody runs as root.
             (None, name) if name.is_empty() => ImageUser { uid: Some(0), name },

@@ -92,8 +92,8 @@ fn refuses_every_other_field() {
             "env: [{name: A, valueFrom: {fileKeyRef: {volumeName: v, path: p, key: k}}}, {name: B, valueFrom: {resourceFieldRef: {resource: limits.ephemeral-storage}}}]\nresources: {limits: {example.com/gpu: 1, ephemeral-storage: 1Gi, cpu: 1}}\nsecurityContext: {windowsOptions: {hostProcess: true}}",
         ),
         expect![[r#"
-            line 9, column 33: spec.containers[0].env[0].valueFrom.fileKeyRef: not supported by this release
-            line 9, column 124: spec.containers[0].env[1].valueFrom.resourceFieldRef: not supported by this release
+            line 9, column 45: spec.containers[0].env[0].valueFrom.fileKeyRef: not supported by this release
+            line 9, column 121: spec.containers[0].env[1].valueFrom.resourceFieldRef: not supported by this release
             line 10, column 65: spec.containers[0].resources.limits[ephemeral-storage]: not supported by this release
             line 10, column 43: spec.containers[0].resources.limits[example.com/gpu]: not supported by this release
             line 10, column 16: spec.containers[0].resources.requests[ephemeral-storage]: not supported by this release
