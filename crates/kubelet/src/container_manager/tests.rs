@@ -243,13 +243,22 @@ fn what_a_pod_is_told_when_its_group_cannot_be_made() {
         text.starts_with("unable to ensure pod container exists: the runtime has not"),
         "{text}"
     );
-    let text = why(Some(Driver::Systemd), "u");
-    assert!(
-        text.contains("belongs to systemd") && text.contains("cgroupDriver: cgroupfs"),
-        "{text}"
-    );
     let text = why(Some(Driver::Cgroupfs), "../../etc");
     assert!(text.contains("cannot be part of a control group's name"), "{text}");
+}
+
+#[test]
+fn under_systemd_pods_are_only_given_names() {
+    let root = mimic(&[]);
+    let cgroups = Arc::new(node(root.path(), "/", Some(Driver::Systemd)));
+    let handle = PodContainers::new(Arc::clone(&cgroups) as Arc<dyn PodCgroups>, Rules::default());
+    let pod = pod_of("u-1", &containers(&[BOTH]));
+    let parent = handle.ensure(&pod).unwrap();
+    assert!(parent.ends_with("kubepods-podu_1.slice"), "{parent}");
+    cgroups.enforce().unwrap();
+    handle.refresh_qos(std::iter::once(&pod)).unwrap();
+    handle.remove(pod.uid()).unwrap();
+    assert!(handle.orphans(&BTreeSet::new()).unwrap().is_empty());
 }
 
 /// Leaves nothing behind, also when the test fails.
