@@ -24,7 +24,7 @@ pub use backoff::{Backoff, BackoffPolicy};
 pub use containers::ContainerKind;
 pub use event::{EventObject, EventType};
 pub use ids::{ContainerId, ContainerName, FullName, PodUid, SandboxId};
-pub use observed::{ContainerState, Exit, ObservedContainer, ObservedPod, ObservedSandbox};
+pub use observed::{ContainerState, Exit, ObservedContainer, ObservedPod, ObservedSandbox, RunsAs};
 pub use pod::{DesiredPod, PodSet, Source};
 pub use probe::{ProbeKind, ProbeResult, ProbeResults};
 pub use reason::{WaitReason, Waiting};

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 
 use jiff::Timestamp;
 
-use crate::action::Action;
+use crate::action::{Action, Grace};
 use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use crate::time::Mono;
 
@@ -64,8 +64,23 @@ pub struct ObservedContainer {
     pub image: String,
     /// Image as the runtime resolved it.
     pub image_id: String,
+    /// As whom its first process runs, where the runtime tells.
+    pub user: Option<RunsAs>,
+    /// The pod's grace period when it was made, by its annotations.
+    pub grace: Option<Grace>,
     /// What it is doing.
     pub state: ContainerState,
+}
+
+/// User and groups of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunsAs {
+    /// User.
+    pub uid: i64,
+    /// Primary group.
+    pub gid: i64,
+    /// Further groups.
+    pub groups: Vec<i64>,
 }
 
 /// What a container is doing.
@@ -144,6 +159,12 @@ impl ObservedPod {
     /// Something of the pod may still be running.
     pub fn may_run(&self) -> bool {
         self.sandboxes.iter().any(|s| s.ready) || self.containers.iter().any(|c| c.state.may_run())
+    }
+
+    /// The grace period its containers were made with: what a pod gets whose
+    /// spec is gone.
+    pub fn annotated_grace(&self) -> Option<Grace> {
+        self.containers.iter().filter(|c| c.state.may_run()).find_map(|c| c.grace)
     }
 
     /// Instances of a container, newest first.

@@ -77,6 +77,16 @@ impl PodContainers {
         if self.rules.pod_groups { self.port.set_qos(plan::burstable_shares(pods)) } else { Ok(()) }
     }
 
+    /// Removes the groups of pods that nobody knows any more. Only to be called
+    /// once every source has told its pods.
+    pub fn remove_orphans(&self, known: &BTreeSet<PodUid>) -> Result<(), CgroupError> {
+        for uid in self.orphans(known)? {
+            tracing::info!(pod = %uid, "removing the control group of a pod that is no more");
+            self.remove(&uid)?;
+        }
+        Ok(())
+    }
+
     /// Groups of pods that nobody knows any more. Only to be asked once every source
     /// has delivered.
     pub fn orphans(&self, known: &BTreeSet<PodUid>) -> Result<Vec<PodUid>, CgroupError> {

@@ -55,6 +55,8 @@ mod tests {
             created_at: Timestamp::UNIX_EPOCH,
             image: String::new(),
             image_id: String::new(),
+            user: None,
+            grace: None,
             state,
         };
         let exit = Exit {

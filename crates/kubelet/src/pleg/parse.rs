@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use cri::v1;
 use jiff::Timestamp;
 use kubelet_model::{
-    ContainerId, ContainerName, ContainerState, Exit, ObservedContainer, ObservedSandbox, PodUid,
-    SandboxId,
+    ContainerId, ContainerName, ContainerState, Exit, Grace, ObservedContainer, ObservedSandbox,
+    PodUid, RunsAs, SandboxId,
 };
 
 /// Labels and annotations that tie runtime objects to pods.
@@ -32,9 +32,15 @@ pub mod labels {
     pub const PORTS: &str = "io.kubernetes.container.ports";
     /// What it should do before it is stopped, as JSON.
     pub const PRE_STOP_HANDLER: &str = "io.kubernetes.container.preStopHandler";
+    /// The grace period its deletion asked for.
+    pub const POD_DELETION_GRACE: &str = "io.kubernetes.pod.deletionGracePeriod";
     /// The pod's grace period.
     pub const POD_TERMINATION_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 }
+
+/// Longest grace period that annotations are believed: a day. Anybody may have
+/// written them, and the pod holds its name until it has ended.
+const GRACE_S_MAX: i64 = 24 * 60 * 60;
 
 /// Longest name that Kubernetes gives anything.
 const NAME_MAX: usize = 253;
@@ -114,6 +120,15 @@ pub(super) fn container(
         created_at: timestamp(listed.created_at),
         image: status_image.or(image).unwrap_or_default(),
         image_id: status.map_or_else(|| listed.image_ref.clone(), |s| s.image_ref.clone()),
+        user: status.and_then(|s| s.user.as_ref()?.linux.as_ref()).map(|user| RunsAs {
+            uid: user.uid,
+            gid: user.gid,
+            groups: user.supplemental_groups.clone(),
+        }),
+        grace: annotated(labels::POD_DELETION_GRACE)
+            .or_else(|| annotated(labels::POD_TERMINATION_GRACE))
+            .and_then(|text| text.parse().ok())
+            .map(|seconds: i64| Grace::from_secs(seconds.min(GRACE_S_MAX))),
         state: status.map_or(ContainerState::Created, state),
     })
 }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::lifecycle::{self, Command, WorkerFacts};
 use super::worker::{Intent, Order, Report, Worker};
 use super::{Shared, orphan_files};
+use crate::container_manager::PodContainers;
 use crate::pleg::Existing;
 use crate::pod_plan::Termination;
 use crate::pod_sources::PodSetReader;
@@ -35,6 +36,8 @@ pub(super) struct Dispatcher {
     workers: BTreeMap<PodUid, WorkerFacts>,
     orders: BTreeMap<PodUid, watch::Sender<Order>>,
     reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
+    /// The pods that the tiers' shares were last worked out for.
+    shared_among: Vec<PodUid>,
     /// When to clear files that a crash left behind; `None` once that is done.
     sweep_at: Option<Instant>,
     /// What was last said about it.
@@ -49,6 +52,7 @@ impl Dispatcher {
             workers: BTreeMap::new(),
             orders: BTreeMap::new(),
             reports: mpsc::channel(REPORTS_MAX),
+            shared_among: Vec::new(),
             sweep_at: Some(Instant::now()),
             sweep_problem: None,
         }
@@ -79,15 +83,17 @@ impl Dispatcher {
         let existing = self.shared.observations.existing();
         let known = desired.pods.keys().chain(self.workers.keys());
         let known = known.chain(existing.iter().map(|pod| &pod.uid)).cloned().collect();
-        let swept = orphan_files::sweep(&*self.shared.ports.fs, &self.shared.settings, &known);
+        let groups = self.pod_containers();
+        let swept = orphan_files::sweep(&*self.shared.ports.fs, &self.shared.settings, &known)
+            .map_err(|error| error.to_string())
+            .and(groups.remove_orphans(&known).map_err(|error| error.to_string()));
         self.sweep_at = match swept {
             Ok(()) => None,
             Err(error) => {
-                let error = error.to_string();
                 if self.sweep_problem.as_ref() != Some(&error) {
                     tracing::warn!(
                         error,
-                        "cannot remove files of pods that are no more; trying again"
+                        "cannot remove what is left of pods that are no more; trying again"
                     );
                     self.sweep_problem = Some(error);
                 }
@@ -120,8 +126,26 @@ impl Dispatcher {
             }
         }
         self.report_queued(&desired);
+        self.share_processors(&desired);
         self.shared.metrics.desired_pods.set(desired.pods.len() as i64);
         self.shared.metrics.working_pods.set(self.workers.len() as i64);
+    }
+
+    fn pod_containers(&self) -> PodContainers {
+        let rules = self.shared.settings.resources.clone();
+        PodContainers::new(Arc::clone(&self.shared.ports.cgroups), rules)
+    }
+
+    /// Gives the tiers of pods their share when pods have come or gone.
+    fn share_processors(&mut self, desired: &PodSet) {
+        let pods: Vec<PodUid> = desired.pods.keys().cloned().collect();
+        if self.shared_among == pods {
+            return;
+        }
+        match self.pod_containers().refresh_qos(desired.pods.values()) {
+            Ok(()) => self.shared_among = pods,
+            Err(error) => tracing::debug!(%error, "tiers of pods keep their old share"),
+        }
     }
 
     /// Pods that wait for their turn have a status too.

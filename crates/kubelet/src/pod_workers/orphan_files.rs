@@ -10,11 +10,19 @@ use std::io;
 use kubelet_model::PodUid;
 
 use crate::ports::Fs;
+use crate::runtime_manager::pods_dir;
 use crate::settings::Settings;
 
-/// Removes log directories of unknown pods, then links that lead nowhere.
+/// Removes directories of unknown pods, then links that lead nowhere.
 pub(super) fn sweep(fs: &dyn Fs, settings: &Settings, known: &BTreeSet<PodUid>) -> io::Result<()> {
     let mut outcome = Ok(());
+    let pods = pods_dir(&settings.root_dir);
+    for entry in absent_is_empty(fs.list(&pods))? {
+        let uid = entry.name.to_str().map(PodUid::new);
+        if uid.is_some_and(|uid| entry.is_dir && !known.contains(&uid)) {
+            outcome = outcome.and(fs.remove_dir_all(&pods.join(&entry.name)));
+        }
+    }
     for entry in absent_is_empty(fs.list(&settings.pod_logs_dir))? {
         let uid = entry.name.to_str().and_then(uid_of_log_dir);
         if let Some(uid) = uid.filter(|uid| entry.is_dir && !known.contains(uid)) {

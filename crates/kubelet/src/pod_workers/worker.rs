@@ -15,6 +15,7 @@ use crate::pleg::{PodWatch, RuntimeState};
 use crate::pod_plan::{self, Deadline, Memory, PlanContext, Termination};
 use crate::probe_manager::ProbeWatch;
 use crate::progress::Obstacle;
+use crate::runtime_manager::refusal::{self, Refusal};
 use crate::status_manager::{Ended, Facts, Stage, generate, is_terminal};
 
 /// What a worker is told.
@@ -72,6 +73,8 @@ pub(super) struct Worker {
     pub(super) resting: BTreeSet<ContainerName>,
     /// Why the agent ended the pod, if it did.
     ended: Option<Ended>,
+    /// What the annotations of a pod without a spec promise.
+    promised: Option<Grace>,
     /// The pod's own control group is gone.
     pub(super) cgroup_removed: bool,
     /// The last failure logged per kind of action, so that each is said once.
@@ -119,6 +122,7 @@ impl Worker {
             was_ending: false,
             resting: BTreeSet::new(),
             ended: None,
+            promised: None,
             cgroup_removed: false,
             told: BTreeMap::new(),
         }
@@ -217,6 +221,19 @@ impl Worker {
         self.probes = probes.results(&self.uid);
     }
 
+    /// A pod that this node can never run as it is written fails before anything
+    /// of it is made.
+    fn refuse_what_cannot_run(&mut self, pod: &DesiredPod, seen: &ObservedPod) {
+        if self.ended.is_some() || !seen.is_gone() {
+            return;
+        }
+        if let Some(Refusal { reason, message }) = refusal::of_node(pod, &self.shared.settings) {
+            self.record(pod, EventType::Warning, reason, message.clone());
+            let message = format!("Pod was rejected: {message}");
+            self.ended = Some(Ended { reason: reason.to_owned(), message });
+        }
+    }
+
     /// When the pod's time is up; ends it if that is now.
     fn watch_deadline(&mut self, pod: &DesiredPod) -> Option<Mono> {
         let before = self.shared.statuses.get(&self.uid);
@@ -237,6 +254,7 @@ impl Worker {
         let now = self.now();
         let grace = Grace::from_secs(pod.spec().termination_grace_period_seconds.unwrap_or(30));
         if self.ended_itself.is_none() {
+            self.refuse_what_cannot_run(pod, seen);
             let time_is_up_at = self.watch_deadline(pod);
             let plan = pod_plan::plan_live(pod, seen, &self.context());
             let live = Decision {
@@ -268,13 +286,24 @@ impl Worker {
         }
     }
 
+    /// What a pod was promised that only the runtime knows, looked up once: the
+    /// answer must not change when its first container has ended.
+    fn promised_grace(&mut self, seen: &ObservedPod, termination: Termination) -> Grace {
+        *self.promised.get_or_insert_with(|| seen.annotated_grace().unwrap_or(termination.grace))
+    }
+
     fn decide_end(
-        &self,
+        &mut self,
         pod: Option<&DesiredPod>,
         seen: &ObservedPod,
         termination: Termination,
     ) -> Decision {
         let now = self.now();
+        let termination = match pod {
+            Some(_) => termination,
+            // Only its containers' annotations tell what the pod was promised.
+            None => Termination { grace: self.promised_grace(seen, termination), ..termination },
+        };
         let files_removed = self.files_removed;
         let steps = pod_plan::plan_end(pod, seen, termination, &self.memory, files_removed, now);
         let stage = if seen.may_run() { Stage::Terminating } else { Stage::Terminated };
@@ -334,7 +363,6 @@ impl Worker {
             pod_problem,
             ended: self.ended.as_ref(),
             probes: &self.probes,
-            users: &BTreeMap::new(),
             recursive_read_only: false,
             before: self.shared.statuses.get(&self.uid).as_deref(),
             stage: decision.stage,

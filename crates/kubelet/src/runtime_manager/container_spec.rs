@@ -17,11 +17,6 @@ use super::{env, log_paths, resources};
 use crate::pleg::labels;
 use crate::settings::Settings;
 
-/// Annotation: what the container does before it stops, as JSON.
-pub(super) const PRE_STOP_HANDLER: &str = "io.kubernetes.container.preStopHandler";
-/// Annotation: the grace of the pod's deletion.
-pub(super) const POD_DELETION_GRACE: &str = "io.kubernetes.pod.deletionGracePeriod";
-
 /// What a container's configuration needs besides the pod.
 pub(super) struct ContainerFacts<'a> {
     /// What the agent was told.
@@ -149,10 +144,10 @@ fn annotations(
     if let Some(hook) = lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref())
         && let Ok(json) = serde_json::to_string(hook)
     {
-        annotations.insert(PRE_STOP_HANDLER.to_owned(), json);
+        annotations.insert(labels::PRE_STOP_HANDLER.to_owned(), json);
     }
     if let Some(grace) = pod.pod().metadata.deletion_grace_period_seconds {
-        annotations.insert(POD_DELETION_GRACE.to_owned(), grace.to_string());
+        annotations.insert(labels::POD_DELETION_GRACE.to_owned(), grace.to_string());
     }
     if let Some(grace) = pod.spec().termination_grace_period_seconds {
         annotations.insert(labels::POD_TERMINATION_GRACE.to_owned(), grace.to_string());

@@ -31,5 +31,5 @@ mod testing;
 mod user_namespace;
 
 pub use executor::{ActionError, Executor, PodIdentity};
-pub use pod_files::pod_dir;
+pub use pod_files::{pod_dir, pods_dir};
 pub use resources::qos_class;

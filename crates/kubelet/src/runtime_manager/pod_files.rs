@@ -20,7 +20,7 @@ const NODE_HOSTS_BYTES_MAX: usize = 16 * 1024 * 1024;
 const DIR_MODE: u32 = 0o750;
 
 /// Where all pods' directories lie.
-pub(super) fn pods_dir(root_dir: &Path) -> PathBuf {
+pub fn pods_dir(root_dir: &Path) -> PathBuf {
     root_dir.join("pods")
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerUser, HostIP, PodIP, PodStatus};
+use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubelet_model::{ContainerId, ContainerName, DesiredPod, ObservedPod, ProbeResults, Waiting};
+use kubelet_model::{ContainerName, DesiredPod, ObservedPod, ProbeResults, Waiting};
 
 use super::{addresses, conditions, containers, finish, messages, phase};
 use crate::runtime_manager::qos_class;
@@ -55,8 +55,6 @@ pub struct Facts<'a> {
     pub ended: Option<&'a Ended>,
     /// What the probes of its containers say.
     pub probes: &'a ProbeResults,
-    /// As whom each instance's first process runs, where the runtime tells.
-    pub users: &'a BTreeMap<ContainerId, ContainerUser>,
     /// The pod's runtime handler can mount recursively read-only.
     pub recursive_read_only: bool,
     /// Its status before.
@@ -94,15 +92,20 @@ pub fn generate(facts: &Facts<'_>) -> PodStatus {
         pod_ips: list(pod_ips.into_iter().map(|ip| PodIP { ip })),
         qos_class: Some(qos_class(spec).as_str().to_owned()),
         observed_generation: generation(facts),
-        start_time: facts
-            .before
-            .and_then(|before| before.start_time.clone())
-            .or(Some(Time(truncate(facts.wall)))),
+        start_time: Some(Time(start_time(facts))),
         phase: Some(outcome.phase),
         reason: outcome.reason,
         message: outcome.message,
         ..PodStatus::default()
     }
+}
+
+/// Set once. An agent that was restarted takes it from the oldest sandbox.
+fn start_time(facts: &Facts<'_>) -> Timestamp {
+    let before = facts.before.and_then(|before| before.start_time.as_ref());
+    let oldest = || facts.seen.sandboxes.iter().map(|sandbox| sandbox.created_at).min();
+    let start = before.map(|time| time.0).or_else(oldest).unwrap_or(facts.wall);
+    truncate(start.min(facts.wall))
 }
 
 /// Succeeded or Failed: it stays so.

@@ -2,10 +2,10 @@
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated,
-    ContainerStateWaiting, ContainerStatus,
+    ContainerStateWaiting, ContainerStatus, ContainerUser, LinuxContainerUser,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubelet_model::{ContainerState, Exit, ObservedContainer, WaitReason, Waiting};
+use kubelet_model::{ContainerState, Exit, ObservedContainer, RunsAs, WaitReason, Waiting};
 
 use super::containers::{Scene, ended, is_running};
 use super::generate::{Facts, Stage, truncate};
@@ -56,7 +56,7 @@ pub(super) fn existing(
         // Nothing is resized in place: what is asked for is what is given.
         allocated_resources: container.resources.as_ref().and_then(|r| r.requests.clone()),
         resources: container.resources.clone(),
-        user: facts.users.get(&newest.id).cloned(),
+        user: newest.user.as_ref().map(container_user),
         container_id: Some(id),
         ..ContainerStatus::default()
     }
@@ -223,4 +223,10 @@ pub(super) fn waiting_state(waiting: &Waiting) -> ApiState {
 /// An instance's id as statuses carry it.
 pub(super) fn container_id(facts: &Facts<'_>, instance: &ObservedContainer) -> String {
     format!("{}://{}", facts.runtime_name, instance.id)
+}
+
+fn container_user(user: &RunsAs) -> ContainerUser {
+    let groups = (!user.groups.is_empty()).then(|| user.groups.clone());
+    let linux = LinuxContainerUser { uid: user.uid, gid: user.gid, supplemental_groups: groups };
+    ContainerUser { linux: Some(linux) }
 }

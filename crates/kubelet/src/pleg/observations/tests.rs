@@ -215,6 +215,8 @@ async fn containers_that_start_are_told_once() {
             created_at: Timestamp::UNIX_EPOCH,
             image: String::new(),
             image_id: String::new(),
+            user: None,
+            grace: None,
             state,
         };
         ObservedPod { containers: vec![container], ..pod("a", true, began) }

@@ -234,6 +234,8 @@ pub fn instance(name: &str, sandbox_attempt: u32) -> ObservedContainer {
         created_at: wall(),
         image: image_of(name),
         image_id: format!("sha256:{name}"),
+        user: None,
+        grace: None,
         state: ContainerState::Created,
     }
 }

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{
-    Container, ContainerUser, EphemeralContainer, Pod, PodSpec, PodStatus,
-};
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec, PodStatus};
 use kubelet_model::{
     ContainerId, ContainerName, DesiredPod, ObservedPod, ProbeKind, ProbeResult, ProbeResults,
     Source, WaitReason, Waiting,
@@ -21,7 +19,6 @@ pub struct Case {
     pub pod: DesiredPod,
     pub waiting: BTreeMap<ContainerName, Waiting>,
     pub probes: ProbeResults,
-    pub users: BTreeMap<ContainerId, ContainerUser>,
     pub recursive_read_only: bool,
     pub problem: Option<String>,
     pub ended: Option<Ended>,
@@ -56,7 +53,6 @@ impl Case {
             pod,
             waiting: BTreeMap::new(),
             probes: ProbeResults::default(),
-            users: BTreeMap::new(),
             recursive_read_only: false,
             problem: None,
             ended: None,
@@ -142,7 +138,6 @@ impl Case {
             pod_problem: self.problem.as_deref(),
             ended: self.ended.as_ref(),
             probes: &self.probes,
-            users: &self.users,
             recursive_read_only: self.recursive_read_only,
             before: self.before.as_ref(),
             stage: self.stage,

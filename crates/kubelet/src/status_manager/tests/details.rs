@@ -2,9 +2,10 @@
 
 use expect_test::expect;
 use k8s_openapi::api::core::v1::{ContainerStatus, ContainerUser, LinuxContainerUser};
-use kubelet_model::ContainerId;
+use kubelet_model::RunsAs;
 
 use super::case::Case;
+use super::dsl;
 
 fn app(case: &Case, items: &str) -> ContainerStatus {
     case.sees(items).container_statuses.expect("statuses").remove(0)
@@ -30,11 +31,15 @@ fn an_existing_container_has_what_it_asks_for() {
 
 #[test]
 fn the_user_is_told_where_the_runtime_tells() {
-    let mut case = Case::new("Always | app |");
+    let mut seen = dsl::scene("web Always: app running restarts=1").seen;
+    seen.containers[0].user = Some(RunsAs { uid: 1000, gid: 2000, groups: vec![3] });
+    let case = Case::new("Always | app |");
     let linux = LinuxContainerUser { uid: 1000, gid: 2000, supplemental_groups: Some(vec![3]) };
     let user = ContainerUser { linux: Some(linux) };
-    case.users.insert(ContainerId::new("app-1"), user.clone());
-    assert_eq!(app(&case, "app running restarts=1").user, Some(user));
+    assert_eq!(
+        case.generate(&seen).container_statuses.expect("statuses").remove(0).user,
+        Some(user)
+    );
     assert_eq!(app(&case, "app running restarts=2").user, None);
 }
 
