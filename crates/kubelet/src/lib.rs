@@ -13,6 +13,7 @@ pub mod pod_plan;
 pub mod runtime_manager;
 pub mod pod_workers;
 pub mod status_manager;
+pub mod why;
 pub mod server;
 pub mod wiring;
 pub mod node;

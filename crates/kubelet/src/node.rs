@@ -12,7 +12,8 @@ use cri::{ClientConfig, CriClient, EndpointError};
 use kubelet_config::{Config, Flags};
 
 use crate::ports::{Fs, HyperFetch, Jitter, Ports, RealFs, SystemClock, Tasks};
-use crate::server::{self, ListenError};
+use crate::server::local::{self, Local, Place};
+use crate::server::{self, ListenError, View};
 use crate::settings::Settings;
 use crate::wiring::Agent;
 
@@ -88,7 +89,16 @@ impl Node {
             tasks: tasks.clone(),
         };
         tracing::info!(node = settings.node_name, "starting");
+        let socket = settings.root_dir.join(local::SOCKET);
+        let place = Place {
+            node_name: settings.node_name.clone(),
+            manifests: settings.static_pod_path.clone(),
+            manifest_url: settings.static_pod_url.clone(),
+            pod_logs_dir: settings.pod_logs_dir.clone(),
+        };
+        let outside = ports.clone();
         let agent = Agent::start(self.settings, ports);
+        serve_locally(&tasks, &socket, agent.view(), outside, place);
         if let Some(address) = self.healthz {
             server::serve(&tasks, "health", address, server::health_router()).await?;
         }
@@ -103,6 +113,15 @@ impl Node {
         tracing::info!("stopping; pods keep running");
         tasks.abort_all();
         ended
+    }
+}
+
+/// Opens the socket for local commands. Pods matter more: without it the agent goes on.
+fn serve_locally(tasks: &Tasks, socket: &Path, view: View, ports: Ports, place: Place) {
+    let Ports { runtime, clock, fs, .. } = ports;
+    let router = local::router(Local { view, runtime, clock, fs, place: Arc::new(place) });
+    if let Err(error) = local::serve(tasks, socket, router) {
+        tracing::error!(%error, "`klet pods` and the other local commands will not work");
     }
 }
 
