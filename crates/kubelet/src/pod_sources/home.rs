@@ -31,23 +31,22 @@ pub enum ManifestHome {
 }
 
 /// Looks for the manifest that defines the pod of that uid.
-pub async fn find_manifest(
-    fs: &dyn Fs,
-    path: &Path,
-    node_name: &str,
-    uid: &str,
-) -> ManifestHome {
+pub async fn find_manifest(fs: &dyn Fs, path: &Path, node_name: &str, uid: &str) -> ManifestHome {
     let mut broken = Vec::new();
     for file in manifests(fs, path) {
         let Ok(bytes) = fs.read(&file, MAX_BYTES) else { continue };
         match manifest::prepare(&bytes, node_name, &Origin::File(file.clone())) {
             Ok(prepared) => {
-                let own = |pod: &k8s_openapi::api::core::v1::Pod| pod.metadata.uid.as_deref() == Some(uid);
+                let own = |pod: &k8s_openapi::api::core::v1::Pod| {
+                    pod.metadata.uid.as_deref() == Some(uid)
+                };
                 if prepared.pods.iter().any(own) {
                     return ManifestHome::File { path: file, pods: prepared.pods.len() };
                 }
             }
-            Err(problems) => broken.extend(describe(&file, &problems).filter(|_| broken.len() < BROKEN_MAX)),
+            Err(problems) => {
+                broken.extend(describe(&file, &problems).filter(|_| broken.len() < BROKEN_MAX))
+            }
         }
         // Thousands of manifests must not hold up the rest of the agent.
         tokio::task::yield_now().await;
@@ -79,9 +78,9 @@ fn manifests(fs: &dyn Fs, path: &Path) -> Vec<PathBuf> {
     match fs.stat(&path) {
         Ok(entry) if entry.is_dir => {
             let entries = fs.list(&path).unwrap_or_default();
-            let visible = entries.into_iter().filter(|entry| {
-                entry.is_file && !entry.name.as_encoded_bytes().starts_with(b".")
-            });
+            let visible = entries
+                .into_iter()
+                .filter(|entry| entry.is_file && !entry.name.as_encoded_bytes().starts_with(b"."));
             visible.take(FILES_MAX).map(|entry| path.join(entry.name)).collect()
         }
         Ok(entry) if entry.is_file => vec![path],

@@ -27,7 +27,9 @@ pub(super) fn config_error(case: Case<'_>) -> Finding {
     } else if has("subpath") {
         (
             "a subPath of a volume mount cannot be used",
-            vec!["Check volumeMounts[].subPath and subPathExpr: relative, without `..`, and every variable in it must be set."],
+            vec![
+                "Check volumeMounts[].subPath and subPathExpr: relative, without `..`, and every variable in it must be set.",
+            ],
         )
     } else if has("hugepage") || has("quantity") {
         (
@@ -37,7 +39,9 @@ pub(super) fn config_error(case: Case<'_>) -> Finding {
     } else {
         (
             "its environment, user or files cannot be worked out",
-            vec!["The error above names the field: correct it in the manifest; the change is picked up at once."],
+            vec![
+                "The error above names the field: correct it in the manifest; the change is picked up at once.",
+            ],
         )
     };
     let mut finding = Finding::new(Rank::Failed, format!("{name} cannot be set up: {what}."))
@@ -108,7 +112,8 @@ pub(super) fn create_error(case: Case<'_>, verb: &str) -> Finding {
         (
             "an earlier instance of the same name is still there".to_owned(),
             vec![
-                "klet clears it by itself. If it lasts, remove it: `crictl ps -a`, `crictl rm ID`.".to_owned(),
+                "klet clears it by itself. If it lasts, remove it: `crictl ps -a`, `crictl rm ID`."
+                    .to_owned(),
             ],
         )
     } else if has("no space left") {
@@ -117,7 +122,8 @@ pub(super) fn create_error(case: Case<'_>, verb: &str) -> Finding {
         (
             "the runtime refused".to_owned(),
             vec![
-                "The error above is the runtime's own; `journalctl -u containerd -n 50` says more.".to_owned(),
+                "The error above is the runtime's own; `journalctl -u containerd -n 50` says more."
+                    .to_owned(),
             ],
         )
     };

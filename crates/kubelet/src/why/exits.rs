@@ -17,7 +17,9 @@ pub(super) fn meaning(ended: &ContainerStateTerminated) -> String {
         125 => "the container could not be set up",
         126 => "the command exists but cannot be executed",
         127 => "the command was not found",
-        128 => "the container could not be started: often its command or working directory is not in the image",
+        128 => {
+            "the container could not be started: often its command or working directory is not in the image"
+        }
         129 => "signal SIGHUP ended it",
         130 => "signal SIGINT ended it",
         132 => "it used an instruction this processor does not have (SIGILL)",

@@ -27,8 +27,13 @@ pub(super) fn answer(
     let since = since.and_then(|running| running.started_at.as_ref()).map(|time| time.0);
     let failed = last_failure(facts.events, name, kind);
     let headline = match failed {
-        Some(_) => format!("{name} runs, but its {kind} probe fails. The probe {}.", probe_text(probe)),
-        None => format!("{name} runs; its {kind} probe has not succeeded yet. The probe {}.", probe_text(probe)),
+        Some(_) => {
+            format!("{name} runs, but its {kind} probe fails. The probe {}.", probe_text(probe))
+        }
+        None => format!(
+            "{name} runs; its {kind} probe has not succeeded yet. The probe {}.",
+            probe_text(probe)
+        ),
     };
     let mut finding = Finding::new(Rank::NotReady, headline)
         .waits_for(format!("{} of its {kind} probe", successes(probe)))
@@ -81,13 +86,18 @@ fn advice(probe: &Probe, said: Option<&str>) -> Vec<String> {
     } else if has("connection refused") {
         "Nothing listens on that port yet: check the port, and that the program listens on 0.0.0.0 and not only on 127.0.0.1.".to_owned()
     } else if has("timed out") || has("timeout") || has("deadline") {
-        format!("It takes longer than {seconds} s: raise timeoutSeconds, or make the check cheaper.")
+        format!(
+            "It takes longer than {seconds} s: raise timeoutSeconds, or make the check cheaper."
+        )
     } else if has("no such file") || has("not found") {
         "The probe's command is not in the image: correct exec.command.".to_owned()
     } else if has("http response to https") || has("tls") {
         "Probe and server disagree on encryption: set httpGet.scheme to HTTP or HTTPS.".to_owned()
     } else if probe.initial_delay_seconds.unwrap_or(0) > 0 && said.is_none() {
-        format!("The first probe comes {} s after the start.", probe.initial_delay_seconds.unwrap_or(0))
+        format!(
+            "The first probe comes {} s after the start.",
+            probe.initial_delay_seconds.unwrap_or(0)
+        )
     } else {
         "Check that what the probe asks for is what the program offers once it is ready.".to_owned()
     };

@@ -21,12 +21,20 @@ pub fn explain(facts: &WhyFacts<'_>) -> Explanation {
     let also = findings.filter(|one| one.rank > Rank::Fine).map(|one| one.headline).collect();
     let progress = facts.progress;
     let failed = progress.and_then(|progress| progress.last_error.as_ref()).map(|error| {
-        let times = if error.count > 1 { format!(", {} times in a row", error.count) } else { String::new() };
+        let times = if error.count > 1 {
+            format!(", {} times in a row", error.count)
+        } else {
+            String::new()
+        };
         format!("{}: {} ({}{times})", error.step, error.message, render::ago(error.at, facts.wall))
     });
     let next = progress.and_then(|progress| progress.next.as_ref()).map(|next| {
         let left = next.at.since(facts.mono).as_secs();
-        let when = if left == 0 { "any moment now".to_owned() } else { format!("in {}", render::length(left)) };
+        let when = if left == 0 {
+            "any moment now".to_owned()
+        } else {
+            format!("in {}", render::length(left))
+        };
         format!("{} {when}", next.what)
     });
     Explanation {
@@ -132,24 +140,29 @@ fn queued(facts: &WhyFacts<'_>) -> Option<Finding> {
     let reason = facts.status.reason.as_deref().unwrap_or_default();
     if failed {
         let advice = match reason {
-            "DeadlineExceeded" => "Raise spec.activeDeadlineSeconds, or remove it, if the pod needs longer.",
-            "Evicted" => "The node ran short of a resource: lower what pods use, or give the node more.",
+            "DeadlineExceeded" => {
+                "Raise spec.activeDeadlineSeconds, or remove it, if the pod needs longer."
+            }
+            "Evicted" => {
+                "The node ran short of a resource: lower what pods use, or give the node more."
+            }
             _ => "The message says what this node lacks: change the pod, or the node.",
         };
         let headline = format!("The pod has failed: {reason}.");
         return Some(Finding::new(Rank::Blocked, headline).error(message).advise(advice));
     }
     let finding = Finding::new(Rank::Underway, "The pod has not been taken up yet.");
-    Some(finding.waits_for(message).advise(
-        "Nothing yet. If it lasts, `klet why node` tells whether the runtime answers.",
-    ))
+    Some(
+        finding
+            .waits_for(message)
+            .advise("Nothing yet. If it lasts, `klet why node` tells whether the runtime answers."),
+    )
 }
 
 /// Why there is no sandbox, in the condition's words.
 fn sandbox(facts: &WhyFacts<'_>) -> Option<Finding> {
     let conditions = facts.status.conditions.iter().flatten();
-    let condition =
-        conditions.into_iter().find(|one| one.type_ == "PodReadyToStartContainers")?;
+    let condition = conditions.into_iter().find(|one| one.type_ == "PodReadyToStartContainers")?;
     let message = condition.message.as_deref().filter(|message| !message.is_empty())?;
     let since = condition.last_transition_time.as_ref().map(|time| time.0);
     let live = !matches!(facts.status.phase.as_deref(), Some("Succeeded" | "Failed"));
@@ -204,8 +217,9 @@ fn ended_badly(
             .since(ended.finished_at.as_ref().map(|time| time.0))
             .error(ended.message.clone().unwrap_or_default());
     if policy == "Never" {
-        finding = finding
-            .advise("restartPolicy: Never keeps it as it is; OnFailure would try again.".to_owned());
+        finding = finding.advise(
+            "restartPolicy: Never keeps it as it is; OnFailure would try again.".to_owned(),
+        );
     }
     finding.log = facts.logs.get(name).cloned().unwrap_or_default();
     let logs = logs_command(facts.pod, name, false);
@@ -216,16 +230,23 @@ fn ended_badly(
 /// Nothing is wrong.
 fn fine(facts: &WhyFacts<'_>) -> Finding {
     match facts.status.phase.as_deref() {
-        Some("Succeeded") => Finding::new(Rank::Fine, "The pod has done its work: all containers ended with exit code 0.")
-            .advise("Remove its manifest with `klet rm` when you no longer need its logs."),
+        Some("Succeeded") => Finding::new(
+            Rank::Fine,
+            "The pod has done its work: all containers ended with exit code 0.",
+        )
+        .advise("Remove its manifest with `klet rm` when you no longer need its logs."),
         Some("Running") => {
-            let mut finding = Finding::new(Rank::Fine, "The pod runs and is ready. It waits for nothing.");
+            let mut finding =
+                Finding::new(Rank::Fine, "The pod runs and is ready. It waits for nothing.");
             if let Some(past) = last_trouble(facts) {
                 finding.advice.push(format!("For the record: {past}"));
             }
             finding
         }
-        phase => Finding::new(Rank::Fine, format!("The pod is {}; nothing wrong is known.", phase.unwrap_or("new"))),
+        phase => Finding::new(
+            Rank::Fine,
+            format!("The pod is {}; nothing wrong is known.", phase.unwrap_or("new")),
+        ),
     }
 }
 
@@ -237,7 +258,13 @@ fn last_trouble(facts: &WhyFacts<'_>) -> Option<String> {
         let at = ended.finished_at.clone()?.0;
         let ago = render::ago(at, facts.wall);
         let (code, meaning) = (ended.exit_code, exits::meaning(&ended));
-        Some((at, format!("{} was restarted; it ended with exit code {code} {ago}: {meaning}.", status.name)))
+        Some((
+            at,
+            format!(
+                "{} was restarted; it ended with exit code {code} {ago}: {meaning}.",
+                status.name
+            ),
+        ))
     };
     statuses.filter_map(ended).max_by_key(|(at, _)| *at).map(|(_, text)| text)
 }

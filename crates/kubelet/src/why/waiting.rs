@@ -135,12 +135,14 @@ fn crash_loop(case: Case<'_>) -> Finding {
     let spec = case.facts.pod.spec.as_ref();
     let policy = spec.and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always");
     let mut finding = Finding::new(Rank::Failed, headline)
-        .waits_for(format!("the end of its back-off; restarted {} times so far", case.status.restart_count))
+        .waits_for(format!(
+            "the end of its back-off; restarted {} times so far",
+            case.status.restart_count
+        ))
         .since(finished)
         .error(last.message.clone().unwrap_or_default());
-    finding.next = back_off_end(case.message, finished).map(|at| {
-        format!("start {name} again {}", super::render::until(at, case.facts.wall))
-    });
+    finding.next = back_off_end(case.message, finished)
+        .map(|at| format!("start {name} again {}", super::render::until(at, case.facts.wall)));
     if let Some(why) = killed_by_probe(case) {
         finding = finding.advise(why);
     }
@@ -180,7 +182,9 @@ fn pull(case: Case<'_>, reason: WaitReason) -> Finding {
         image::meaning(trouble, image)
     );
     let waits = match reason {
-        WaitReason::ImagePullBackOff => format!("the next try to pull {image:?}; tries get rarer, up to 5 minutes apart"),
+        WaitReason::ImagePullBackOff => {
+            format!("the next try to pull {image:?}; tries get rarer, up to 5 minutes apart")
+        }
         _ => format!("another try to pull {image:?}"),
     };
     let mut finding = Finding::new(Rank::Failed, headline).waits_for(waits).error(case.message);
@@ -198,8 +202,9 @@ fn post_start(case: Case<'_>) -> Finding {
     });
     let what = what.unwrap_or_else(|| "is not in the manifest any more".to_owned());
     let name = &case.container.name;
-    let headline =
-        format!("The postStart hook of {name} failed, so the container was stopped. The hook {what}.");
+    let headline = format!(
+        "The postStart hook of {name} failed, so the container was stopped. The hook {what}."
+    );
     Finding::new(Rank::Failed, headline)
         .waits_for("the next start of the container")
         .error(case.message)

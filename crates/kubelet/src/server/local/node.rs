@@ -35,26 +35,33 @@ pub(super) async fn node(State(local): State<Local>) -> Json<Explanation> {
         .collect();
     let nothing = local.place.manifests.is_none() && local.place.manifest_url.is_none();
     if let Err(problem) = runtime {
-        found.headline = "The container runtime is not usable, so no pod can be started or stopped.".to_owned();
+        found.headline =
+            "The container runtime is not usable, so no pod can be started or stopped.".to_owned();
         found.waiting_for = "the container runtime".to_owned();
         found.last_error = Some(problem);
         found.advice = vec![
-            "Look at it: `systemctl status containerd`, `journalctl -u containerd -n 50`.".to_owned(),
+            "Look at it: `systemctl status containerd`, `journalctl -u containerd -n 50`."
+                .to_owned(),
             "`klet check` shows which socket klet asks (--container-runtime-endpoint).".to_owned(),
         ];
     } else if !broken.is_empty() {
-        found.headline = "Some manifests cannot be used; their last good pods keep running.".to_owned();
+        found.headline =
+            "Some manifests cannot be used; their last good pods keep running.".to_owned();
         found.last_error = broken.first().cloned();
-        found.advice = vec!["Mend the manifest at the line named; it is read again at once.".to_owned()];
+        found.advice =
+            vec!["Mend the manifest at the line named; it is read again at once.".to_owned()];
     } else if nothing {
         found.headline = "klet runs, but nobody tells it which pods to run.".to_owned();
-        found.advice = vec!["Start it with --pod-manifest-path=DIR, and put manifests there.".to_owned()];
+        found.advice =
+            vec!["Start it with --pod-manifest-path=DIR, and put manifests there.".to_owned()];
     } else {
         found.headline = format!("klet runs {} pods; the runtime answers.", pods.len());
     }
     found.also.extend(broken.into_iter().skip(1));
     if !unwell.is_empty() {
-        found.advice.push(format!("Not ready: {}. `klet why POD` tells the reason.", unwell.join(", ")));
+        found
+            .advice
+            .push(format!("Not ready: {}. `klet why POD` tells the reason.", unwell.join(", ")));
     }
     Json(found)
 }

@@ -105,7 +105,8 @@ mod tests {
 
     #[test]
     fn only_this_machine_is_dialled() {
-        for url in ["http://127.0.0.1:4711/exec/a", "http://[::1]:1/exec/a", "http://localhost:1/"] {
+        for url in ["http://127.0.0.1:4711/exec/a", "http://[::1]:1/exec/a", "http://localhost:1/"]
+        {
             assert!(is_local(url), "{url}");
         }
         for url in [

@@ -74,12 +74,8 @@ impl Local {
     ) -> std::path::PathBuf {
         let meta = &view.pod.metadata;
         let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-        let dir = format!(
-            "{}_{}_{}",
-            namespace.unwrap_or_default(),
-            name.unwrap_or_default(),
-            view.uid
-        );
+        let dir =
+            format!("{}_{}_{}", namespace.unwrap_or_default(), name.unwrap_or_default(), view.uid);
         self.place.pod_logs_dir.join(dir).join(container).join(format!("{restart_count}.log"))
     }
 }
@@ -116,7 +112,8 @@ mod tests {
     fn the_last_words_are_bare() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("0.log");
-        let line = |n: usize| format!("2026-01-02T03:04:05.678901234Z stdout F line {n}  with gap\n");
+        let line =
+            |n: usize| format!("2026-01-02T03:04:05.678901234Z stdout F line {n}  with gap\n");
         std::fs::write(&path, (0..200).map(line).collect::<String>()).unwrap();
         let words = tail(&path).unwrap();
         assert_eq!(words.len(), LOG_LINES);
