@@ -233,6 +233,14 @@ fn a_crash_loop_tells_why_and_when_next() {
     for (code, needle) in codes {
         has(&crash(code, "Error", json!({})).text(), &[needle]);
     }
+    let mut never_ran = crash(128, "StartError", json!({"command": ["/bin/shh"]}));
+    let last = &mut never_ran.status.container_statuses.as_mut().unwrap()[0].last_state;
+    last.as_mut().unwrap().terminated.as_mut().unwrap().message =
+        Some("exec: \"/bin/shh\": stat /bin/shh: no such file or directory: unknown".into());
+    has(
+        &never_ran.text(),
+        &["\"/bin/shh\", or the interpreter it needs, is not in the image", "in 20s"],
+    );
     let limited = json!({"resources": {"limits": {"memory": "64Mi"}}});
     has(&crash(137, "OOMKilled", limited).text(), &["more memory than its limit", "now 64Mi"]);
     let probed = crash(137, "Error", json!({}))

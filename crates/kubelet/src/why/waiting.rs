@@ -130,6 +130,14 @@ fn crash_loop(case: Case<'_>) -> Finding {
             .advise(format!("`klet events {}` shows what went wrong.", full_name(case.facts.pod)));
     };
     let finished = last.finished_at.as_ref().map(|time| time.0);
+    let next = back_off_end(case.message, finished)
+        .map(|at| format!("start {name} again {}", super::render::until(at, case.facts.wall)));
+    let never_ran = matches!(last.reason.as_deref(), Some("StartError" | "ContainerCannotRun"));
+    if let Some(message) = last.message.as_deref().filter(|_| never_ran) {
+        let mut finding = config::create_error(Case { message, ..case }, "start").since(finished);
+        finding.next = next;
+        return finding;
+    }
     let (code, meaning) = (last.exit_code, exits::meaning(last));
     let headline = format!("{name} keeps ending: exit code {code}, {meaning}.");
     let spec = case.facts.pod.spec.as_ref();
@@ -141,8 +149,7 @@ fn crash_loop(case: Case<'_>) -> Finding {
         ))
         .since(finished)
         .error(last.message.clone().unwrap_or_default());
-    finding.next = back_off_end(case.message, finished)
-        .map(|at| format!("start {name} again {}", super::render::until(at, case.facts.wall)));
+    finding.next = next;
     if let Some(why) = killed_by_probe(case) {
         finding = finding.advise(why);
     }

@@ -7,6 +7,8 @@
 //! crictl and kubectl do this there.
 
 mod find;
+mod log_file;
+mod logs;
 mod node;
 mod routes;
 mod runtime;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::find::{Home, Refused};
 use super::wire::{EventItem, EventsAnswer, PodItem, PodsAnswer, RemoveAnswer};
-use super::{Local, node, runtime, why};
+use super::{Local, logs, node, runtime, why};
 use crate::events::Event;
 use crate::status_manager::PodView;
 
@@ -23,6 +23,7 @@ pub fn router(local: Local) -> Router {
         .route("/pods", get(pods))
         .route("/events", get(events))
         .route("/stats", get(runtime::stats))
+        .route("/logs/{namespace}/{pod}/{container}", get(logs::logs))
         .route("/exec/{namespace}/{pod}/{container}", post(runtime::exec))
         .route("/remove/{namespace}/{pod}", post(remove))
         .route("/why/{namespace}/{pod}", get(why::pod))
