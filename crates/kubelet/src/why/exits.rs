@@ -37,7 +37,7 @@ pub(super) fn meaning(ended: &ContainerStateTerminated) -> String {
     text.to_owned()
 }
 
-/// What to do about it. `pod` is how the user names the pod.
+/// What to do about it. `logs` is the command that shows the output.
 pub(super) fn advice(
     ended: &ContainerStateTerminated,
     container: &Container,

@@ -6,7 +6,7 @@ use super::advice::{full_name, logs_command, probe_text};
 use super::{Finding, Rank, WhyFacts};
 use crate::events::Event;
 
-/// Why a running container takes no traffic; `None` if nothing hints at a reason.
+/// Why a running container takes no traffic.
 pub(super) fn answer(
     facts: &WhyFacts<'_>,
     container: &Container,

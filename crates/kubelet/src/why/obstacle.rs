@@ -41,7 +41,8 @@ pub(super) fn answer(obstacle: &Obstacle, host_network: bool) -> Finding {
                 .advise("Two manifests with the same name and namespace exclude each other: rename one.")
         }
         Obstacle::Retry => {
-            Finding::new(Rank::Failed, "A step failed and rests before it is tried again.")
+            // What is known of a container says more, so this comes after it.
+            Finding::new(Rank::Underway, "A step failed and rests before it is tried again.")
                 .waits_for("the next try")
                 .advise("The last error says what to mend; klet tries again by itself, soon at first and then less often.")
         }

@@ -100,7 +100,9 @@ fn findings(facts: &WhyFacts<'_>) -> Vec<Finding> {
 /// On its way out: its manifest is gone or somebody deleted it.
 fn ending(facts: &WhyFacts<'_>) -> Option<Finding> {
     let deleted = facts.pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-    let gone = matches!(facts.manifest, Manifest::Gone(broken) if broken.is_empty());
+    let stopped = facts.events.iter().any(|event| event.message.starts_with("Stopping container"));
+    // With unusable manifests about, only a stop tells that none of them is the pod's.
+    let gone = matches!(facts.manifest, Manifest::Gone(broken) if broken.is_empty() || stopped);
     if deleted.is_none() && !gone {
         return None;
     }

@@ -60,7 +60,7 @@ struct EventsQuery {
 async fn events(
     State(local): State<Local>,
     Query(query): Query<EventsQuery>,
-) -> Result<Json<EventsAnswer>, Refused> {
+) -> Json<EventsAnswer> {
     let wanted = |event: &EventItem| {
         let pod = query.pod.as_ref().is_none_or(|pod| {
             let suffixed = format!("{pod}-{}", local.place.node_name);
@@ -70,7 +70,7 @@ async fn events(
     };
     let items: Vec<_> = local.view.recorder.all().into_iter().map(event_item).collect();
     let items = items.into_iter().filter(wanted).collect();
-    Ok(Json(EventsAnswer { now: local.clock.wall(), items }))
+    Json(EventsAnswer { now: local.clock.wall(), items })
 }
 
 fn event_item(event: Event) -> EventItem {
