@@ -47,7 +47,8 @@ pub async fn run(endpoint: &Endpoint, matches: &ArgMatches) -> anyhow::Result<Ex
         tty = false;
     }
     let command = matches.get_many::<String>("command").into_iter().flatten().cloned().collect();
-    let question = ExecQuestion { command, stdin, tty };
+    // A terminal without input is one that containerd hangs up at once, output and all.
+    let question = ExecQuestion { command, stdin: stdin || tty, tty };
     let path = format!("/exec/{}/{container}", which::full_name(pod));
     let answer: ExecAnswer = endpoint.post(&path, &question).await?;
     let (socket, closes) = dial(&answer.url).await?;

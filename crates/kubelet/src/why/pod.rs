@@ -15,7 +15,7 @@ use crate::progress::Obstacle;
 pub fn explain(facts: &WhyFacts<'_>) -> Explanation {
     let mut findings = findings(facts);
     // Stable: of equal rank the first in the order of the spec.
-    findings.sort_by(|a, b| b.rank.cmp(&a.rank));
+    findings.sort_by_key(|one| std::cmp::Reverse(one.rank));
     let mut findings = findings.into_iter();
     let main = findings.next().unwrap_or_else(|| fine(facts));
     let also = findings.filter(|one| one.rank > Rank::Fine).map(|one| one.headline).collect();

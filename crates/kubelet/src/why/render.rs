@@ -119,9 +119,9 @@ pub(super) fn length(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {
         0..120 => format!("{seconds}s"),
-        120..600 if seconds % 60 > 0 => format!("{minutes}m{}s", seconds % 60),
+        120..600 if !seconds.is_multiple_of(60) => format!("{minutes}m{}s", seconds % 60),
         120..7_200 => format!("{minutes}m"),
-        7_200..172_800 if minutes % 60 > 0 => format!("{hours}h{}m", minutes % 60),
+        7_200..172_800 if !minutes.is_multiple_of(60) => format!("{hours}h{}m", minutes % 60),
         7_200..172_800 => format!("{hours}h"),
         _ => format!("{days}d"),
     }
