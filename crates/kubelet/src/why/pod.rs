@@ -166,6 +166,10 @@ fn sandbox(facts: &WhyFacts<'_>) -> Option<Finding> {
     let conditions = facts.status.conditions.iter().flatten();
     let condition = conditions.into_iter().find(|one| one.type_ == "PodReadyToStartContainers")?;
     let message = condition.message.as_deref().filter(|message| !message.is_empty())?;
+    if message.starts_with("waiting for the sandbox") {
+        // Under way, as it should be; the containers that wait for it tell.
+        return None;
+    }
     let since = condition.last_transition_time.as_ref().map(|time| time.0);
     let live = !matches!(facts.status.phase.as_deref(), Some("Succeeded" | "Failed"));
     (condition.status == "False" && live).then(|| {

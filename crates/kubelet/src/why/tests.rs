@@ -362,6 +362,22 @@ fn what_the_worker_does_is_told() {
 }
 
 #[test]
+fn a_sandbox_under_way_is_no_failure() {
+    let told = |message: &str| {
+        let mut case = Case::waiting("ContainerCreating", "", json!({}));
+        let condition =
+            json!({"type": "PodReadyToStartContainers", "status": "False", "message": message});
+        case.status.conditions = Some(vec![serde_json::from_value(condition).unwrap()]);
+        case.text()
+    };
+    has(
+        &told("waiting for the sandbox: it is yet to be created"),
+        &["app is being made.", "Waits for: the sandbox: it is yet to be created"],
+    );
+    has(&told("no address left"), &["sandbox cannot be made", "Last error: no address left"]);
+}
+
+#[test]
 fn a_healthy_pod_waits_for_nothing() {
     let status = json!({"phase": "Running", "containerStatuses": [{
         "name": "app", "image": "", "imageID": "", "ready": true, "restartCount": 1, "state": {"running": {}},

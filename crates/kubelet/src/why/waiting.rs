@@ -83,9 +83,16 @@ fn creating(case: Case<'_>) -> Finding {
     let name = &case.container.name;
     let since = case.facts.status.start_time.as_ref().map(|time| time.0);
     let finding = Finding::new(Rank::Underway, format!("{name} is being made.")).since(since);
-    let finding = match case.message.is_empty() {
-        true => finding.waits_for("its sandbox, its image and the runtime, in this order"),
-        false => finding.waits_for(case.message),
+    let conditions = case.facts.status.conditions.iter().flatten();
+    let mut sandbox = conditions
+        .filter(|one| one.type_ == "PodReadyToStartContainers" && one.status == "False")
+        .filter_map(|one| one.message.as_deref().filter(|message| !message.is_empty()));
+    let finding = match (case.message, sandbox.next()) {
+        ("", Some(sandbox)) => {
+            finding.waits_for(sandbox.strip_prefix("waiting for ").unwrap_or(sandbox))
+        }
+        ("", None) => finding.waits_for("its image and then the runtime; the sandbox is ready"),
+        (message, _) => finding.waits_for(message),
     };
     finding
         .advise("Nothing yet: a large image takes minutes. `klet events` shows how far it is.")
