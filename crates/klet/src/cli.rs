@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::{Arg, ArgMatches, Command};
 use kubelet_config::{Disk, Host, Outcome, flags};
 
-use crate::{check, run, version};
+use crate::{check, client, run, version};
 
 const ROOT_EXAMPLES: &str = "\
 Examples:
@@ -18,6 +18,11 @@ Examples:
   klet kubelet --config=/etc/kubernetes/kubelet.yaml  run the node agent
   klet kubelet --pod-manifest-path=/etc/klet/pods     run static pods, no files needed
   klet completion bash > /etc/bash_completion.d/klet  complete commands and flags
+
+On a machine where klet runs:
+  klet pods -A                                        how the pods are
+  klet why web                                        what a pod waits for, and what to do
+  klet logs -f web; klet exec -it web -- sh; klet events; klet top; klet rm web
 
 Under the name kubelet (a link will do) it takes the kubelet's flags directly:
   ln -s klet kubelet && ./kubelet --config=kubelet.yaml";
@@ -34,7 +39,13 @@ Examples:
 pub fn dispatch(args: Vec<OsString>) -> ExitCode {
     let as_kubelet = args.first().is_some_and(|name| flags::invoked_as_kubelet(name));
     let command = if as_kubelet { kubelet_command("kubelet") } else { root() };
-    let matches = match command.try_get_matches_from(flags::normalise(args)) {
+    let is_client = |name: &OsString| client::NAMES.iter().any(|known| name == known);
+    // What follows a command to be run in a container must reach it as it is.
+    let args = match args.get(1).is_some_and(is_client) && !as_kubelet {
+        true => args,
+        false => flags::normalise(args),
+    };
+    let matches = match command.try_get_matches_from(args) {
         Ok(matches) => matches,
         Err(error) => return refuse(&error),
     };
@@ -45,6 +56,7 @@ pub fn dispatch(args: Vec<OsString>) -> ExitCode {
         Some(("kubelet", matches)) => run::run(load(matches)),
         Some(("check", matches)) => check::run(&load(matches), &check::Options::from(matches)),
         Some(("completion", matches)) => completion(matches),
+        Some((name, matches)) if client::NAMES.contains(&name) => client::run(name, matches),
         _ => {
             say(&version::klet());
             ExitCode::SUCCESS
@@ -72,6 +84,7 @@ fn root() -> Command {
         .arg_required_else_help(true)
         .subcommand(kubelet_command("klet kubelet"))
         .subcommand(check_command())
+        .subcommands(client::commands())
         .subcommand(
             Command::new("version").about("Show klet's version and the Kubernetes it stands for"),
         )

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 mod check;
 mod cli;
+mod client;
 mod logging;
 mod process;
 mod run;

@@ -17,6 +17,7 @@ pub mod runtime_manager;
 pub mod probe_manager;
 pub mod pod_workers;
 pub mod status_manager;
+pub mod why;
 pub mod server;
 pub mod wiring;
 mod machine;

@@ -24,7 +24,8 @@ use crate::ports::{
     Fs, HyperFetch, Jitter, Ports, RealFs, RealProbeNet, RealPrograms, SystemClock, Tasks,
 };
 use crate::runtime_manager::sysctl;
-use crate::server::{self, ListenError};
+use crate::server::local::{self, Local, Place};
+use crate::server::{self, ListenError, View};
 use crate::settings::{Settings, UserIds};
 use crate::wiring::Agent;
 use crate::{machine, user_ids};
@@ -139,7 +140,16 @@ impl Node {
             tasks: tasks.clone(),
         };
         tracing::info!(node = settings.node_name, "starting");
+        let socket = settings.root_dir.join(local::SOCKET);
+        let place = Place {
+            node_name: settings.node_name.clone(),
+            manifests: settings.static_pod_path.clone(),
+            manifest_url: settings.static_pod_url.clone(),
+            pod_logs_dir: settings.pod_logs_dir.clone(),
+        };
+        let outside = ports.clone();
         let agent = Agent::start(self.settings, ports);
+        serve_locally(&tasks, &socket, agent.view(), outside, place);
         if let Some(address) = self.read_only {
             let router = server::read_only_router(agent.view());
             server::serve(&tasks, "read-only API", address, router).await?;
@@ -151,6 +161,15 @@ impl Node {
         tracing::info!("stopping; pods keep running");
         tasks.abort_all();
         ended
+    }
+}
+
+/// Opens the socket for local commands. Pods matter more: without it the agent goes on.
+fn serve_locally(tasks: &Tasks, socket: &Path, view: View, ports: Ports, place: Place) {
+    let Ports { runtime, clock, fs, .. } = ports;
+    let router = local::router(Local { view, runtime, clock, fs, place: Arc::new(place) });
+    if let Err(error) = local::serve(tasks, socket, router) {
+        tracing::error!(%error, "`klet pods` and the other local commands will not work");
     }
 }
 

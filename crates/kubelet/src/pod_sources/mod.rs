@@ -5,6 +5,7 @@
 //! the state directory. Never looks at the runtime. Upstream: pkg/kubelet/config.
 
 mod file;
+mod home;
 mod http;
 mod known;
 mod last_good;
@@ -23,6 +24,7 @@ use tokio::sync::{mpsc, watch};
 use crate::ports::{Clock, Fs, HttpFetch, Ports, Tasks};
 use crate::settings::Settings;
 
+pub use home::{ManifestHome, broken_manifests, find_manifest};
 pub use merge::{Applied, Duplicate, Merger, SourceUpdate};
 
 /// Updates in flight: one per source. A source with more to say waits, and then

@@ -1,10 +1,12 @@
-//! HTTP endpoints: health on one port, a read-only view on another.
+//! HTTP endpoints: health on one port, a read-only view on another, and a local
+//! socket for the commands of root.
 //!
-//! Owns the listeners. Reads statuses, metrics and the runtime's state. Never
-//! changes anything. Requests are bounded in number, size and time.
+//! Owns the listeners. Reads statuses, metrics and the runtime's state. Only the
+//! local socket changes anything. Requests are bounded in number, size and time.
 //! Upstream: pkg/kubelet/server, cmd/kubelet/app/server.go.
 
 mod listen;
+pub mod local;
 mod routes;
 
 pub use listen::{ListenError, serve};

@@ -1,0 +1,247 @@
+//! A pod in one row, as kubectl sums it up. Pure.
+//!
+//! Upstream: pkg/printers/internalversion/printers.go (printPod).
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec, PodStatus};
+
+use super::table::age;
+
+/// Characters of a waiting message shown behind its reason.
+const MESSAGE_CHARS_MAX: usize = 48;
+
+/// What one row says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// `1/2`.
+    pub ready: String,
+    /// The state, or the reason for it.
+    pub status: String,
+    /// How often containers were restarted, and when last.
+    pub restarts: String,
+}
+
+/// Sums up a pod.
+pub fn summarise(pod: &Pod, now: Timestamp) -> Summary {
+    let (spec, status) =
+        (pod.spec.clone().unwrap_or_default(), pod.status.clone().unwrap_or_default());
+    let mut count = Count::default();
+    let mut text = status.reason.clone().filter(|reason| !reason.is_empty());
+    let mut text =
+        text.take().unwrap_or_else(|| status.phase.clone().unwrap_or("Unknown".to_owned()));
+    let initialising = initialising(&spec, &status, &mut count);
+    if let Some(reason) = &initialising {
+        text.clone_from(reason);
+    }
+    if initialising.is_none() || is_true(&status, "Initialized") {
+        main(&status, &mut count, &mut text);
+    }
+    let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    if pod.metadata.deletion_timestamp.is_some() && !over {
+        "Terminating".clone_into(&mut text);
+    }
+    let sidecars = spec.init_containers.iter().flatten();
+    let sidecars = sidecars.filter(|one| one.restart_policy.as_deref() == Some("Always")).count();
+    let restarts = match count.last.filter(|_| count.restarts > 0) {
+        Some(at) => format!("{} ({} ago)", count.restarts, age(Some(at), now)),
+        None => count.restarts.to_string(),
+    };
+    Summary {
+        ready: format!("{}/{}", count.ready, spec.containers.len() + sidecars),
+        status: text,
+        restarts,
+    }
+}
+
+#[derive(Default)]
+struct Count {
+    ready: usize,
+    restarts: i64,
+    last: Option<Timestamp>,
+}
+
+impl Count {
+    fn restarted(&mut self, status: &ContainerStatus) {
+        self.restarts += i64::from(status.restart_count);
+        let ended = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+        let at = ended.and_then(|ended| ended.finished_at.as_ref()).map(|time| time.0);
+        self.last = self.last.max(at);
+    }
+}
+
+/// The state of the first init container that is not done; `None` if all are.
+fn initialising(spec: &PodSpec, status: &PodStatus, count: &mut Count) -> Option<String> {
+    let mut plain = Count::default();
+    let total = spec.init_containers.iter().flatten().count();
+    let statuses = status.init_container_statuses.iter().flatten();
+    let mut reason = None;
+    for (at, one) in statuses.enumerate() {
+        let definition = spec.init_containers.iter().flatten().find(|c| c.name == one.name);
+        let sidecar = definition.is_some_and(|c| c.restart_policy.as_deref() == Some("Always"));
+        if sidecar {
+            count.restarted(one)
+        } else {
+            plain.restarted(one)
+        }
+        let state = one.state.clone().unwrap_or_default();
+        let done = state.terminated.as_ref().is_some_and(|ended| ended.exit_code == 0);
+        if done || (sidecar && one.started == Some(true)) {
+            count.ready += usize::from(sidecar && one.ready);
+            continue;
+        }
+        reason = Some(if let Some(ended) = state.terminated {
+            match (ended.reason.filter(|reason| !reason.is_empty()), ended.signal.unwrap_or(0)) {
+                (Some(reason), _) => format!("Init:{reason}"),
+                (None, 0) => format!("Init:ExitCode:{}", ended.exit_code),
+                (None, signal) => format!("Init:Signal:{signal}"),
+            }
+        } else {
+            let waiting = state.waiting.and_then(|waiting| waiting.reason);
+            match waiting.filter(|reason| !reason.is_empty() && reason != "PodInitializing") {
+                Some(reason) => format!("Init:{reason}"),
+                None => format!("Init:{at}/{total}"),
+            }
+        });
+        break;
+    }
+    // Once the pod runs, its init containers' restarts are history.
+    if reason.is_some() && !is_true(status, "Initialized") {
+        count.restarts += plain.restarts;
+        count.last = count.last.max(plain.last);
+    }
+    reason
+}
+
+fn main(status: &PodStatus, count: &mut Count, text: &mut String) {
+    let mut running = false;
+    for one in status.container_statuses.iter().flatten().rev() {
+        count.restarted(one);
+        let state = one.state.clone().unwrap_or_default();
+        if let Some(waiting) =
+            state.waiting.as_ref().filter(|w| w.reason.as_ref().is_some_and(|r| !r.is_empty()))
+        {
+            *text = waiting_text(
+                waiting.reason.as_deref().unwrap_or_default(),
+                waiting.message.as_deref(),
+            );
+        } else if let Some(ended) = state.terminated {
+            *text =
+                match (ended.reason.filter(|reason| !reason.is_empty()), ended.signal.unwrap_or(0))
+                {
+                    (Some(reason), _) => reason,
+                    (None, 0) => format!("ExitCode:{}", ended.exit_code),
+                    (None, signal) => format!("Signal:{signal}"),
+                };
+        } else if one.ready && state.running.is_some() {
+            running = true;
+            count.ready += 1;
+        }
+    }
+    if text == "Completed" && running {
+        *text = if is_true(status, "Ready") { "Running" } else { "NotReady" }.to_owned();
+    }
+}
+
+/// While a container is made, how far that is: pulling an image takes long.
+fn waiting_text(reason: &str, message: Option<&str>) -> String {
+    let making = matches!(reason, "ContainerCreating" | "PodInitializing");
+    let line = message.filter(|_| making).and_then(|message| message.lines().next());
+    match line.filter(|line| !line.is_empty()) {
+        Some(line) => {
+            let cut: String = line.chars().take(MESSAGE_CHARS_MAX).collect();
+            format!("{reason} ({cut})")
+        }
+        None => reason.to_owned(),
+    }
+}
+
+fn is_true(status: &PodStatus, condition: &str) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.any(|one| one.type_ == condition && one.status == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn row(spec: Value, status: Value) -> String {
+        let pod = serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": status}))
+            .unwrap();
+        let Summary { ready, status, restarts } =
+            summarise(&pod, Timestamp::from_second(1_000).unwrap());
+        format!("{ready} {status} {restarts}")
+    }
+
+    fn one() -> Value {
+        json!({"containers": [{"name": "a"}]})
+    }
+
+    fn state(state: Value) -> Value {
+        json!({"phase": "Running", "containerStatuses": [
+            {"name": "a", "image": "", "imageID": "", "ready": state["running"].is_object(), "restartCount": 0, "state": state},
+        ]})
+    }
+
+    #[test]
+    fn the_reason_says_more_than_the_phase() {
+        assert_eq!(row(one(), json!({"phase": "Pending"})), "0/1 Pending 0");
+        assert_eq!(row(one(), json!({"phase": "Failed", "reason": "Evicted"})), "0/1 Evicted 0");
+        assert_eq!(row(one(), state(json!({"running": {}}))), "1/1 Running 0");
+        assert_eq!(
+            row(one(), state(json!({"waiting": {"reason": "CrashLoopBackOff"}}))),
+            "0/1 CrashLoopBackOff 0"
+        );
+        assert_eq!(
+            row(one(), state(json!({"terminated": {"exitCode": 0, "reason": "Completed"}}))),
+            "0/1 Completed 0"
+        );
+        assert_eq!(row(one(), state(json!({"terminated": {"exitCode": 3}}))), "0/1 ExitCode:3 0");
+        assert_eq!(
+            row(one(), state(json!({"terminated": {"exitCode": 3, "signal": 9}}))),
+            "0/1 Signal:9 0"
+        );
+        let pulling = json!({"waiting": {"reason": "ContainerCreating", "message": "pulling image: 3 of 9 MB"}});
+        assert_eq!(
+            row(one(), state(pulling)),
+            "0/1 ContainerCreating (pulling image: 3 of 9 MB) 0"
+        );
+    }
+
+    #[test]
+    fn restarts_tell_when() {
+        let status = json!({"phase": "Running", "containerStatuses": [{
+            "name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 2, "state": {"running": {}},
+            "lastState": {"terminated": {"exitCode": 1, "finishedAt": "1970-01-01T00:15:00Z"}},
+        }]});
+        assert_eq!(row(one(), status), "1/1 Running 2 (100s ago)");
+    }
+
+    #[test]
+    fn init_containers_come_first() {
+        let spec = json!({
+            "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}],
+            "containers": [{"name": "a"}],
+        });
+        let init = |i: Value, s: Value, started: bool| {
+            json!({"phase": "Pending", "initContainerStatuses": [
+                {"name": "i", "image": "", "imageID": "", "ready": false, "restartCount": 1, "state": i},
+                {"name": "s", "image": "", "imageID": "", "ready": started, "started": started, "restartCount": 0, "state": s},
+            ], "containerStatuses": [{"name": "a", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": "PodInitializing"}}}]})
+        };
+        let (waits, runs) =
+            (json!({"waiting": {"reason": "PodInitializing"}}), json!({"running": {}}));
+        let done = json!({"terminated": {"exitCode": 0, "reason": "Completed"}});
+        let failed = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
+        let crash = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        assert_eq!(row(spec.clone(), init(runs.clone(), waits.clone(), false)), "0/2 Init:0/2 1");
+        assert_eq!(row(spec.clone(), init(failed, waits.clone(), false)), "0/2 Init:Error 1");
+        assert_eq!(
+            row(spec.clone(), init(crash, waits.clone(), false)),
+            "0/2 Init:CrashLoopBackOff 1"
+        );
+        assert_eq!(row(spec.clone(), init(done.clone(), waits, false)), "0/2 Init:1/2 1");
+        assert_eq!(row(spec, init(done, runs, true)), "1/2 PodInitializing 0");
+    }
+}

@@ -1,0 +1,139 @@
+//! `GET /logs/{namespace}/{pod}/{container}`: what a container wrote.
+
+use std::io;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use futures_util::stream;
+use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use serde::Deserialize;
+
+use super::Local;
+use super::find::Refused;
+use super::log_file::{LogFile, Wanted};
+
+/// Between two looks at a log that is followed.
+const FOLLOW: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Deserialize)]
+pub(super) struct LogsQuery {
+    #[serde(default)]
+    follow: bool,
+    #[serde(default)]
+    previous: bool,
+    #[serde(default)]
+    timestamps: bool,
+    tail: Option<u64>,
+    since_ms: Option<u64>,
+}
+
+pub(super) async fn logs(
+    State(local): State<Local>,
+    Path((namespace, pod, container)): Path<(String, String, String)>,
+    Query(query): Query<LogsQuery>,
+) -> Result<Body, Refused> {
+    let view = local.find(&namespace, &pod)?;
+    let Some(status) = status_of(&view.status, &container) else {
+        let why = view.status.message.clone().unwrap_or_default();
+        return Err(Refused::not_found(format!("container {container} has not begun yet; {why}")));
+    };
+    let number = instance(status, query.previous).map_err(Refused::conflict)?;
+    let path = local.log_path(&view, &container, number);
+    let since = query.since_ms.and_then(|ms| {
+        let age = jiff::SignedDuration::from_millis(i64::try_from(ms).ok()?);
+        local.clock.wall().checked_sub(age).ok()
+    });
+    let wanted = Wanted { tail: query.tail, since, timestamps: query.timestamps };
+    let file = LogFile::open(&path, wanted).map_err(|error| {
+        Refused::not_found(format!("there is no log {}: {error}", path.display()))
+    })?;
+    let uid = view.uid.clone();
+    let running = move || {
+        let now = local.view.statuses.get(&uid);
+        now.and_then(|now| status_of(&now, &container).map(|status| runs(status, number)))
+            .unwrap_or(false)
+    };
+    Ok(Body::from_stream(output(file, query.follow, running)))
+}
+
+/// The log's output, to its end or until the container has ended.
+fn output(
+    file: LogFile,
+    follow: bool,
+    running: impl Fn() -> bool + Send + 'static,
+) -> impl stream::Stream<Item = io::Result<Vec<u8>>> + Send {
+    // What was written just before the end may come after the last look: once
+    // the container has ended, the rest is read.
+    stream::unfold((file, running, !follow), |(mut file, running, mut last)| async move {
+        loop {
+            match file.next() {
+                Ok(Some(output)) if output.is_empty() => tokio::task::yield_now().await,
+                Ok(Some(output)) => return Some((Ok(output), (file, running, last))),
+                Ok(None) if last => return None,
+                Ok(None) if running() => tokio::time::sleep(FOLLOW).await,
+                Ok(None) => last = true,
+                Err(error) => return Some((Err(error), (file, running, true))),
+            }
+        }
+    })
+}
+
+fn status_of<'a>(status: &'a PodStatus, container: &str) -> Option<&'a ContainerStatus> {
+    let all = status.container_statuses.iter().flatten();
+    let all = all.chain(status.init_container_statuses.iter().flatten());
+    let mut all = all.chain(status.ephemeral_container_statuses.iter().flatten());
+    all.find(|one| one.name == container)
+}
+
+fn runs(status: &ContainerStatus, number: u32) -> bool {
+    let running = status.state.as_ref().is_some_and(|state| state.running.is_some());
+    running && u32::try_from(status.restart_count) == Ok(number)
+}
+
+/// The number of the instance whose log is meant. While a container waits for
+/// its next start, the last one stands for both.
+fn instance(status: &ContainerStatus, previous: bool) -> Result<u32, String> {
+    let name = &status.name;
+    let newest = u32::try_from(status.restart_count).unwrap_or(0);
+    let waiting = status.state.as_ref().is_none_or(|state| state.waiting.is_some());
+    let ended = status.last_state.as_ref().is_some_and(|last| last.terminated.is_some());
+    let never =
+        || format!("container {name} has not started yet; `klet why` tells what it waits for");
+    match (waiting, previous) {
+        (true, _) if ended => Ok(newest),
+        (true, _) => Err(never()),
+        (false, false) => Ok(newest),
+        (false, true) => newest.checked_sub(1).ok_or_else(|| {
+            format!("container {name} has not been restarted: there is no previous log")
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn number(state: Value, last: Value, restarts: i32, previous: bool) -> Option<u32> {
+        let status = serde_json::from_value(json!({
+            "name": "a", "image": "", "imageID": "", "ready": false, "restartCount": restarts,
+            "state": state, "lastState": last,
+        }));
+        instance(&status.unwrap(), previous).ok()
+    }
+
+    #[test]
+    fn the_instance_follows_from_the_state() {
+        let (running, waiting) =
+            (json!({"running": {}}), json!({"waiting": {"reason": "CrashLoopBackOff"}}));
+        let ended = json!({"terminated": {"exitCode": 1}});
+        assert_eq!(number(running.clone(), ended.clone(), 2, false), Some(2));
+        assert_eq!(number(running.clone(), ended.clone(), 2, true), Some(1));
+        assert_eq!(number(running, json!({}), 0, true), None);
+        assert_eq!(number(waiting.clone(), ended.clone(), 2, false), Some(2));
+        assert_eq!(number(waiting.clone(), ended.clone(), 2, true), Some(2));
+        assert_eq!(number(waiting, json!({}), 0, false), None);
+        assert_eq!(number(ended, json!({}), 0, false), Some(0));
+    }
+}

@@ -1,0 +1,57 @@
+//! The local endpoint: what `klet pods`, `logs`, `exec`, `events`, `rm`, `top`
+//! and `why` talk to.
+//!
+//! Owns a socket that only root may use. Reads statuses, events, progress, logs
+//! and the runtime. Changes two things, both when told to: it removes a manifest
+//! and it has the runtime start a command in a container. Upstream has none;
+//! crictl and kubectl do this there.
+
+mod find;
+mod log_file;
+mod logs;
+mod node;
+mod routes;
+mod runtime;
+mod socket;
+mod why;
+pub mod wire;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::ports::{Clock, Fs};
+use crate::server::View;
+
+pub use routes::router;
+pub use socket::{SocketError, serve};
+
+/// The socket's name in the state directory.
+pub const SOCKET: &str = "klet.sock";
+
+/// What the local endpoint looks at.
+#[derive(Clone)]
+pub struct Local {
+    /// What the other servers show as well.
+    pub view: View,
+    /// The container runtime.
+    pub runtime: Arc<dyn cri::Runtime>,
+    /// Wall and monotonic time.
+    pub clock: Arc<dyn Clock>,
+    /// The file system.
+    pub fs: Arc<dyn Fs>,
+    /// Names and directories.
+    pub place: Arc<Place>,
+}
+
+/// Where things are on this node.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The node's name.
+    pub node_name: String,
+    /// Manifest file or directory.
+    pub manifests: Option<PathBuf>,
+    /// URL that serves manifests.
+    pub manifest_url: Option<String>,
+    /// Root of the pods' log directories.
+    pub pod_logs_dir: PathBuf,
+}

@@ -1,0 +1,97 @@
+//! `GET /why`: how the node itself is.
+
+use axum::Json;
+use axum::extract::State;
+use cri::v1;
+
+use super::Local;
+use crate::pod_sources::broken_manifests;
+use crate::why::{Explanation, InFlight};
+
+pub(super) async fn node(State(local): State<Local>) -> Json<Explanation> {
+    let mut found = Explanation {
+        pod: format!("node {}", local.place.node_name),
+        in_flight: in_flight(&local),
+        ..Explanation::default()
+    };
+    let runtime = runtime_problem(&local).await;
+    let broken = match &local.place.manifests {
+        Some(path) => broken_manifests(&*local.fs, path, &local.place.node_name).await,
+        None => Vec::new(),
+    };
+    let pods = local.view.statuses.all();
+    let unwell = pods.iter().filter(|view| {
+        let phase = view.status.phase.as_deref();
+        let ready = view.status.conditions.iter().flatten();
+        let mut ready = ready.filter(|one| one.type_ == "Ready" && one.status == "True");
+        phase != Some("Succeeded") && ready.next().is_none()
+    });
+    let unwell: Vec<String> = unwell
+        .map(|view| {
+            let meta = &view.pod.metadata;
+            let name = meta.name.as_deref().unwrap_or_default();
+            format!("{}/{name}", meta.namespace.as_deref().unwrap_or_default())
+        })
+        .collect();
+    let nothing = local.place.manifests.is_none() && local.place.manifest_url.is_none();
+    if let Err(problem) = runtime {
+        found.headline =
+            "The container runtime is not usable, so no pod can be started or stopped.".to_owned();
+        found.waiting_for = "the container runtime".to_owned();
+        found.last_error = Some(problem);
+        found.advice = vec![
+            "Look at it: `systemctl status containerd`, `journalctl -u containerd -n 50`."
+                .to_owned(),
+            "`klet check` shows which socket klet asks (--container-runtime-endpoint).".to_owned(),
+        ];
+    } else if !broken.is_empty() {
+        found.headline =
+            "Some manifests cannot be used; their last good pods keep running.".to_owned();
+        found.last_error = broken.first().cloned();
+        found.advice =
+            vec!["Mend the manifest at the line named; it is read again at once.".to_owned()];
+    } else if nothing {
+        found.headline = "klet runs, but nobody tells it which pods to run.".to_owned();
+        found.advice =
+            vec!["Start it with --pod-manifest-path=DIR, and put manifests there.".to_owned()];
+    } else {
+        found.headline = format!("klet runs {} pods; the runtime answers.", pods.len());
+    }
+    found.also.extend(broken.into_iter().skip(1));
+    if !unwell.is_empty() {
+        found
+            .advice
+            .push(format!("Not ready: {}. `klet why POD` tells the reason.", unwell.join(", ")));
+    }
+    Json(found)
+}
+
+/// Everything that is under way for any pod, the oldest first.
+fn in_flight(local: &Local) -> Vec<InFlight> {
+    let now = local.clock.mono();
+    let mut calls: Vec<InFlight> = Vec::new();
+    for view in local.view.statuses.all() {
+        let name = view.pod.metadata.name.clone().unwrap_or_default();
+        let doing = local.view.progress.get(&view.uid).unwrap_or_default().doing;
+        calls.extend(doing.into_iter().map(|one| InFlight {
+            what: format!("{name}: {}", one.what),
+            seconds: now.since(one.since).as_secs(),
+        }));
+    }
+    calls.sort_by_key(|call| std::cmp::Reverse(call.seconds));
+    calls.truncate(CALLS_MAX);
+    calls
+}
+
+/// Calls shown: the oldest are the interesting ones.
+const CALLS_MAX: usize = 5;
+
+async fn runtime_problem(local: &Local) -> Result<(), String> {
+    let status = local.runtime.status().await.map_err(|error| error.to_string())?;
+    let bad = |one: &&v1::RuntimeCondition| !one.status;
+    let conditions = status.status.unwrap_or_default().conditions;
+    match conditions.iter().find(bad) {
+        Some(one) => Err(format!("{} is false: {} {}", one.r#type, one.reason, one.message)),
+        None => Ok(()),
+    }
+}

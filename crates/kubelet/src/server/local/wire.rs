@@ -1,0 +1,132 @@
+//! What the local endpoint and its client say to each other.
+//!
+//! Plain data, JSON on the wire. Both ends are the same binary, but an older
+//! client may meet a newer agent: fields are only ever added.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use serde::{Deserialize, Serialize};
+
+use crate::why::stamp;
+
+/// Every pod of the node.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PodsAnswer {
+    /// The node's name: static pods carry it at the end of theirs.
+    pub node: String,
+    /// The agent's time, which ages are counted by.
+    #[serde(with = "stamp")]
+    pub now: Timestamp,
+    /// The pods, by namespace and name.
+    pub items: Vec<PodItem>,
+}
+
+/// One pod.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PodItem {
+    /// The pod with its status, as the API shows it.
+    pub pod: Pod,
+    /// What its worker is doing, in plain words, oldest first.
+    pub doing: Vec<String>,
+}
+
+/// Events, the newest last.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EventsAnswer {
+    /// The agent's time.
+    #[serde(with = "stamp")]
+    pub now: Timestamp,
+    /// The events.
+    pub items: Vec<EventItem>,
+}
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventItem {
+    /// `Pod` or `Node`.
+    pub kind: String,
+    /// Namespace; empty for a node.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Container's place in the spec, e.g. `spec.containers{app}`; may be empty.
+    pub field_path: String,
+    /// `Normal` or `Warning`.
+    pub severity: String,
+    /// Reason.
+    pub reason: String,
+    /// Message.
+    pub message: String,
+    /// How often.
+    pub count: u32,
+    /// The first time.
+    #[serde(with = "stamp")]
+    pub first: Timestamp,
+    /// The last time.
+    #[serde(with = "stamp")]
+    pub last: Timestamp,
+}
+
+/// What running containers use.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StatsAnswer {
+    /// One sample per running container.
+    pub items: Vec<StatsItem>,
+}
+
+/// A sample of one container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatsItem {
+    /// Namespace.
+    pub namespace: String,
+    /// Pod.
+    pub pod: String,
+    /// Container.
+    pub container: String,
+    /// The runtime's id: two samples of different ids are not comparable.
+    pub id: String,
+    /// When the processor time was read, in nanoseconds since 1970.
+    pub cpu_at: i64,
+    /// Processor time used since its start, in nanoseconds.
+    pub cpu_ns: Option<u64>,
+    /// Memory that cannot be given back, in bytes.
+    pub memory: Option<u64>,
+}
+
+/// A command to run in a container.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ExecQuestion {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Send it input.
+    pub stdin: bool,
+    /// Give it a terminal.
+    pub tty: bool,
+}
+
+/// Where to reach a command about to start.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ExecAnswer {
+    /// The runtime's address for it, on this machine. It works once, for a minute.
+    pub url: String,
+}
+
+/// Where a pod's manifest lies, and whether it may be removed with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveAnswer {
+    /// The manifest.
+    pub file: String,
+    /// Uid of the pod that ends with it.
+    pub uid: String,
+    /// Seconds the pod has for its end.
+    pub grace_seconds: i64,
+    /// It is gone; otherwise nothing was touched.
+    pub removed: bool,
+}
+
+/// Why a request was refused.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Refusal {
+    /// In a sentence for people.
+    pub error: String,
+}

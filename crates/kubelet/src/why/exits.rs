@@ -1,0 +1,91 @@
+//! What exit codes mean, and what to do about them. Pure.
+
+use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated};
+
+use super::advice::memory_limit;
+
+/// What a container's end means.
+pub(super) fn meaning(ended: &ContainerStateTerminated) -> String {
+    if ended.reason.as_deref() == Some("OOMKilled") {
+        return "it used more memory than its limit allows and the kernel killed it".to_owned();
+    }
+    let code = ended.exit_code;
+    let text = match code {
+        0 => "it ended, and said that all went well",
+        1 => "the program reported an error",
+        2 => "the program reported wrong usage: often a bad argument or a syntax error in a script",
+        125 => "the container could not be set up",
+        126 => "the command exists but cannot be executed",
+        127 => "the command was not found",
+        128 => {
+            "the container could not be started: often its command or working directory is not in the image"
+        }
+        129 => "signal SIGHUP ended it",
+        130 => "signal SIGINT ended it",
+        132 => "it used an instruction this processor does not have (SIGILL)",
+        134 => "it aborted itself (SIGABRT)",
+        135 => "it touched memory that is not there (SIGBUS)",
+        136 => "it failed in arithmetic (SIGFPE)",
+        137 => "it was killed (SIGKILL)",
+        139 => "it crashed on a bad memory access (SIGSEGV)",
+        141 => "it wrote to a closed pipe (SIGPIPE)",
+        143 => "it was asked to stop (SIGTERM)",
+        255 => "the program reported an error outside the usual range",
+        code if (129..=192).contains(&code) => return format!("signal {} ended it", code - 128),
+        _ => "the program reported an error of its own",
+    };
+    text.to_owned()
+}
+
+/// What to do about it. `logs` is the command that shows the output.
+pub(super) fn advice(
+    ended: &ContainerStateTerminated,
+    container: &Container,
+    restart_policy: &str,
+    logs: &str,
+) -> Vec<String> {
+    if ended.reason.as_deref() == Some("OOMKilled") {
+        let limit = memory_limit(container).unwrap_or_else(|| "no limit of its own".to_owned());
+        return vec![
+            format!("Raise resources.limits.memory (now {limit}), or make the program use less."),
+            "`klet top` shows what it uses while it runs.".to_owned(),
+        ];
+    }
+    let command = command_of(container);
+    let mut advice = match ended.exit_code {
+        0 if restart_policy == "Always" => vec![
+            "It is started again because restartPolicy is Always. A job wants restartPolicy: OnFailure or Never."
+                .to_owned(),
+            "A server must stay in the foreground: look for an option like --foreground or `daemon off`.".to_owned(),
+        ],
+        126 => vec![format!(
+            "Make {command} executable in the image (chmod +x), and check that a script names an interpreter \
+             in its first line (#!/bin/sh)."
+        )],
+        127 | 128 => vec![format!(
+            "Check command and args in the manifest: {command} must exist in the image under exactly that path; \
+             arguments go into args, one item each."
+        )],
+        132 => vec!["Use an image built for this kind of processor.".to_owned()],
+        137 => vec![
+            "If it did not end within its grace period after SIGTERM, make it handle SIGTERM or raise \
+             terminationGracePeriodSeconds."
+                .to_owned(),
+            "If nobody stopped it, the machine may have run out of memory: see `dmesg | grep -i oom`.".to_owned(),
+        ],
+        139 | 134 => vec!["This is a fault of the program: look for a newer image, or report it to its makers.".to_owned()],
+        143 => vec!["Somebody or a failing liveness probe stopped it: see `klet events`.".to_owned()],
+        _ => Vec::new(),
+    };
+    advice.push(format!("Read what it said last: {logs}"));
+    advice
+}
+
+/// The program a container runs, as the manifest names it.
+fn command_of(container: &Container) -> String {
+    let words = container.command.iter().flatten().chain(container.args.iter().flatten());
+    match words.into_iter().next() {
+        Some(program) => format!("{program:?}"),
+        None => "the image's own command".to_owned(),
+    }
+}

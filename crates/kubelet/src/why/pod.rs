@@ -1,0 +1,315 @@
+//! A whole pod: what is found about it, and what of that comes first. Pure.
+
+use k8s_openapi::api::core::v1::{Container, ContainerStatus};
+use kubelet_model::{EventObject, WaitReason};
+
+use super::advice::{full_name, logs_command};
+use super::waiting::Case;
+use super::{
+    Explanation, Finding, InFlight, Manifest, Rank, WhyFacts, exits, not_ready, obstacle, render,
+    waiting,
+};
+use crate::progress::Obstacle;
+
+/// Explains a pod.
+pub fn explain(facts: &WhyFacts<'_>) -> Explanation {
+    let mut findings = findings(facts);
+    // Stable: of equal rank the first in the order of the spec.
+    findings.sort_by_key(|one| std::cmp::Reverse(one.rank));
+    let mut findings = findings.into_iter();
+    let main = findings.next().unwrap_or_else(|| fine(facts));
+    let also = findings.filter(|one| one.rank > Rank::Fine).map(|one| one.headline).collect();
+    let progress = facts.progress;
+    let failed = progress.and_then(|progress| progress.last_error.as_ref()).map(|error| {
+        let times = if error.count > 1 {
+            format!(", {} times in a row", error.count)
+        } else {
+            String::new()
+        };
+        format!("{}: {} ({}{times})", error.step, error.message, render::ago(error.at, facts.wall))
+    });
+    let next = progress.and_then(|progress| progress.next.as_ref()).map(|next| {
+        let left = next.at.since(facts.mono).as_secs();
+        let when = if left == 0 {
+            "any moment now".to_owned()
+        } else {
+            format!("in {}", render::length(left))
+        };
+        format!("{} {when}", next.what)
+    });
+    Explanation {
+        pod: full_name(facts.pod),
+        headline: main.headline,
+        waiting_for: main.waiting_for,
+        since: main.since,
+        in_flight: in_flight(facts),
+        last_error: main.error.or(failed),
+        log: main.log,
+        next: main.next.or(next),
+        advice: main.advice,
+        also,
+        manifest: manifest(facts.manifest),
+    }
+}
+
+fn in_flight(facts: &WhyFacts<'_>) -> Vec<InFlight> {
+    let doing = facts.progress.iter().flat_map(|progress| &progress.doing);
+    let call = |one: &crate::progress::Doing| InFlight {
+        what: one.what.clone(),
+        seconds: facts.mono.since(one.since).as_secs(),
+    };
+    doing.map(call).collect()
+}
+
+fn manifest(manifest: &Manifest) -> String {
+    match manifest {
+        Manifest::File(path) => path.display().to_string(),
+        Manifest::Gone(broken) if broken.is_empty() => {
+            "no manifest has this pod any more: it is being removed".to_owned()
+        }
+        Manifest::Gone(broken) => {
+            format!("it was changed or cannot be used; unusable: {}", broken.join("; "))
+        }
+        Manifest::Url(url) => url.clone(),
+        Manifest::Unknown => String::new(),
+    }
+}
+
+fn findings(facts: &WhyFacts<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    found.extend(ending(facts));
+    found.extend(obstacle_of(facts));
+    found.extend(queued(facts));
+    let Some(spec) = &facts.pod.spec else { return found };
+    let inits = facts.status.init_container_statuses.iter().flatten();
+    for status in inits {
+        let mut containers = spec.init_containers.iter().flatten();
+        if let Some(container) = containers.find(|one| one.name == status.name) {
+            found.extend(container_finding(facts, container, status, true));
+        }
+    }
+    for status in facts.status.container_statuses.iter().flatten() {
+        if let Some(container) = spec.containers.iter().find(|one| one.name == status.name) {
+            found.extend(container_finding(facts, container, status, false));
+        }
+    }
+    found.extend(sandbox(facts));
+    found
+}
+
+/// On its way out: its manifest is gone or somebody deleted it.
+fn ending(facts: &WhyFacts<'_>) -> Option<Finding> {
+    let deleted = facts.pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+    let stopped = facts.events.iter().any(|event| event.message.starts_with("Stopping container"));
+    // With unusable manifests about, only a stop tells that none of them is the pod's.
+    let gone = matches!(facts.manifest, Manifest::Gone(broken) if broken.is_empty() || stopped);
+    if deleted.is_none() && !gone {
+        return None;
+    }
+    let spec = facts.pod.spec.as_ref();
+    let grace = spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30);
+    let stopping = facts.events.iter().rev().find(|event| event.reason == "Killing");
+    let since = stopping.map(|event| event.first).or(deleted);
+    let left = since.map(|at| {
+        let end = at.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(at);
+        render::until(end, facts.wall)
+    });
+    let mut finding = Finding::new(Rank::Ending, "The pod is being removed.")
+        .waits_for(format!("its containers to end, within {grace} s (terminationGracePeriodSeconds)"))
+        .since(since)
+        .advise("Nothing: what has not ended by then is killed.")
+        .advise("A program that always needs the whole time ignores SIGTERM: as process 1 of its container it must handle it, or set a stop signal it knows.");
+    finding.next = left.map(|left| format!("kill what has not ended, {left}"));
+    Some(finding)
+}
+
+fn obstacle_of(facts: &WhyFacts<'_>) -> Option<Finding> {
+    let waiting = facts.progress?.waiting.as_ref()?;
+    if waiting.what == Obstacle::Nothing {
+        return None;
+    }
+    let spec = facts.pod.spec.as_ref();
+    let host_network = spec.and_then(|spec| spec.host_network).unwrap_or(false);
+    let waited = jiff::SignedDuration::try_from(facts.mono.since(waiting.since)).ok();
+    let since = waited.and_then(|waited| facts.wall.checked_sub(waited).ok());
+    Some(obstacle::answer(&waiting.what, host_network).since(since))
+}
+
+/// A pod that no worker has taken up yet has nothing but a message.
+fn queued(facts: &WhyFacts<'_>) -> Option<Finding> {
+    let message = facts.status.message.as_deref().filter(|message| !message.is_empty())?;
+    let failed = facts.status.phase.as_deref() == Some("Failed");
+    let reason = facts.status.reason.as_deref().unwrap_or_default();
+    if failed {
+        let advice = match reason {
+            "DeadlineExceeded" => {
+                "Raise spec.activeDeadlineSeconds, or remove it, if the pod needs longer."
+            }
+            "Evicted" => {
+                "The node ran short of a resource: lower what pods use, or give the node more."
+            }
+            _ => "The message says what this node lacks: change the pod, or the node.",
+        };
+        let headline = format!("The pod has failed: {reason}.");
+        return Some(Finding::new(Rank::Blocked, headline).error(message).advise(advice));
+    }
+    let finding = Finding::new(Rank::Underway, "The pod has not been taken up yet.");
+    Some(
+        finding
+            .waits_for(message)
+            .advise("Nothing yet. If it lasts, `klet why node` tells whether the runtime answers."),
+    )
+}
+
+/// Why there is no sandbox, in the condition's words.
+fn sandbox(facts: &WhyFacts<'_>) -> Option<Finding> {
+    let conditions = facts.status.conditions.iter().flatten();
+    let condition = conditions.into_iter().find(|one| one.type_ == "PodReadyToStartContainers")?;
+    let message = condition.message.as_deref().filter(|message| !message.is_empty())?;
+    if message.starts_with("waiting for the sandbox") {
+        // Under way, as it should be; the containers that wait for it tell.
+        return None;
+    }
+    let since = condition.last_transition_time.as_ref().map(|time| time.0);
+    let live = !matches!(facts.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    (condition.status == "False" && live).then(|| {
+        Finding::new(Rank::Blocked, "The pod's sandbox cannot be made.")
+            .waits_for("a sandbox: the network and the frame that its containers share")
+            .since(since)
+            .error(message)
+            .advise("Look at the runtime: `crictl pods`, `journalctl -u containerd -n 50`.")
+            .advise("Often the network is the reason: /etc/cni/net.d, /opt/cni/bin; or the pause image cannot be pulled.")
+    })
+}
+
+fn container_finding(
+    facts: &WhyFacts<'_>,
+    container: &Container,
+    status: &ContainerStatus,
+    init: bool,
+) -> Option<Finding> {
+    let state = status.state.as_ref()?;
+    if let Some(wait) = &state.waiting {
+        let message = wait.message.as_deref().unwrap_or_default();
+        let case = Case { facts, container, status, message };
+        let reason = wait.reason.as_deref().unwrap_or("ContainerCreating");
+        return Some(match parse(reason) {
+            Some(reason) => waiting::answer(reason, case),
+            None => Finding::new(Rank::Failed, format!("{} waits: {reason}.", container.name))
+                .waits_for(message)
+                .advise(format!("`klet events {}` tells more.", full_name(facts.pod))),
+        });
+    }
+    if let Some(ended) = &state.terminated {
+        let bad = ended.exit_code != 0 || ended.reason.as_deref() == Some("OOMKilled");
+        return bad.then(|| ended_badly(facts, container, ended));
+    }
+    let plain_init = init && container.restart_policy.as_deref() != Some("Always");
+    let unready = state.running.is_some() && !status.ready && !plain_init;
+    unready.then(|| not_ready::answer(facts, container, status))
+}
+
+fn ended_badly(
+    facts: &WhyFacts<'_>,
+    container: &Container,
+    ended: &k8s_openapi::api::core::v1::ContainerStateTerminated,
+) -> Finding {
+    let name = &container.name;
+    let spec = facts.pod.spec.as_ref();
+    let policy = spec.and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always");
+    let (code, meaning) = (ended.exit_code, exits::meaning(ended));
+    let mut finding =
+        Finding::new(Rank::Failed, format!("{name} ended with exit code {code}: {meaning}."))
+            .since(ended.finished_at.as_ref().map(|time| time.0))
+            .error(ended.message.clone().unwrap_or_default());
+    if policy == "Never" {
+        finding = finding.advise(
+            "restartPolicy: Never keeps it as it is; OnFailure would try again.".to_owned(),
+        );
+    }
+    finding.log = facts.logs.get(name).cloned().unwrap_or_default();
+    let logs = logs_command(facts.pod, name, false);
+    finding.advice.extend(exits::advice(ended, container, policy, &logs));
+    finding
+}
+
+/// Nothing is wrong.
+fn fine(facts: &WhyFacts<'_>) -> Finding {
+    match facts.status.phase.as_deref() {
+        Some("Succeeded") => Finding::new(
+            Rank::Fine,
+            "The pod has done its work: all containers ended with exit code 0.",
+        )
+        .advise("Remove its manifest with `klet rm` when you no longer need its logs."),
+        Some("Running") => {
+            let mut finding =
+                Finding::new(Rank::Fine, "The pod runs and is ready. It waits for nothing.");
+            if let Some(past) = last_trouble(facts) {
+                finding.advice.push(format!("For the record: {past}"));
+            }
+            finding
+        }
+        phase => Finding::new(
+            Rank::Fine,
+            format!("The pod is {}; nothing wrong is known.", phase.unwrap_or("new")),
+        ),
+    }
+}
+
+/// The last restart that still shows, for a pod that is well again.
+fn last_trouble(facts: &WhyFacts<'_>) -> Option<String> {
+    let statuses = facts.status.container_statuses.iter().flatten();
+    let ended = |status: &ContainerStatus| {
+        let ended = status.last_state.clone()?.terminated?;
+        let at = ended.finished_at.clone()?.0;
+        let ago = render::ago(at, facts.wall);
+        let (code, meaning) = (ended.exit_code, exits::meaning(&ended));
+        Some((
+            at,
+            format!(
+                "{} was restarted; it ended with exit code {code} {ago}: {meaning}.",
+                status.name
+            ),
+        ))
+    };
+    statuses.filter_map(ended).max_by_key(|(at, _)| *at).map(|(_, text)| text)
+}
+
+/// The reason behind a status' text.
+fn parse(text: &str) -> Option<WaitReason> {
+    let mut at = None;
+    while let Some(reason) = after(at) {
+        if reason.as_str() == text {
+            return Some(reason);
+        }
+        at = Some(reason);
+    }
+    None
+}
+
+/// Walks all reasons; no catch-all, so that a new one is not left out.
+pub(super) fn after(reason: Option<WaitReason>) -> Option<WaitReason> {
+    use WaitReason as R;
+    Some(match reason {
+        None => R::ContainerCreating,
+        Some(R::ContainerCreating) => R::PodInitializing,
+        Some(R::PodInitializing) => R::CrashLoopBackOff,
+        Some(R::CrashLoopBackOff) => R::ErrImagePull,
+        Some(R::ErrImagePull) => R::ImagePullBackOff,
+        Some(R::ImagePullBackOff) => R::ErrImageNeverPull,
+        Some(R::ErrImageNeverPull) => R::ImageInspectError,
+        Some(R::ImageInspectError) => R::InvalidImageName,
+        Some(R::InvalidImageName) => R::RegistryUnavailable,
+        Some(R::RegistryUnavailable) => R::SignatureValidationFailed,
+        Some(R::SignatureValidationFailed) => R::CreateContainerConfigError,
+        Some(R::CreateContainerConfigError) => R::CreateContainerError,
+        Some(R::CreateContainerError) => R::RunContainerError,
+        Some(R::RunContainerError) => R::PostStartHookError,
+        Some(R::PostStartHookError) => return None,
+    })
+}
+
+/// Events of one pod.
+pub(crate) fn is_about(object: &EventObject, pod_uid: &str) -> bool {
+    matches!(object, EventObject::Pod { uid, .. } if uid.as_str() == pod_uid)
+}

@@ -1,0 +1,227 @@
+//! Why a container waits, one answer per reason. Pure.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus};
+use kubelet_config::go_duration::GoDuration;
+use kubelet_model::WaitReason;
+
+use super::advice::{exec_text, full_name, http_text, logs_command};
+use super::{Finding, Rank, WhyFacts, config, exits, image};
+
+/// One container that waits.
+#[derive(Clone, Copy)]
+pub(super) struct Case<'a> {
+    pub(super) facts: &'a WhyFacts<'a>,
+    pub(super) container: &'a Container,
+    pub(super) status: &'a ContainerStatus,
+    /// The status' own words.
+    pub(super) message: &'a str,
+}
+
+impl Case<'_> {
+    fn image(&self) -> &str {
+        self.container.image.as_deref().unwrap_or_default()
+    }
+    /// How its last instance ended.
+    fn last(&self) -> Option<&ContainerStateTerminated> {
+        self.status.last_state.as_ref()?.terminated.as_ref()
+    }
+}
+
+/// The answer to each reason; no catch-all, so that a new one gets its own.
+pub(super) fn answer(reason: WaitReason, case: Case<'_>) -> Finding {
+    let (name, image) = (&case.container.name, case.image());
+    match reason {
+        WaitReason::ContainerCreating => creating(case),
+        WaitReason::PodInitializing => initializing(case),
+        WaitReason::CrashLoopBackOff => crash_loop(case),
+        WaitReason::ErrImagePull | WaitReason::ImagePullBackOff => pull(case, reason),
+        WaitReason::ErrImageNeverPull => {
+            let headline = format!("The image of {name} is not on this node, and imagePullPolicy: Never forbids pulling it.");
+            Finding::new(Rank::Failed, headline)
+                .waits_for(format!("the image {image:?} to appear on this node"))
+                .error(case.message)
+                .advise("Set imagePullPolicy: IfNotPresent to have it pulled.")
+                .advise(format!("Or bring the image here: `ctr -n k8s.io images import FILE.tar`, under the name {image}."))
+        }
+        WaitReason::ImageInspectError => {
+            Finding::new(Rank::Failed, format!("The runtime could not look up the image of {name}."))
+                .waits_for("the runtime's list of images")
+                .error(case.message)
+                .advise(format!("Ask it yourself: `crictl inspecti {image}`; `journalctl -u containerd -n 50` says more."))
+                .advise("If its image store is damaged, remove the image with `crictl rmi` and have it pulled again.")
+        }
+        WaitReason::InvalidImageName => {
+            Finding::new(Rank::Failed, format!("The image name of {name} makes no sense: {}.", image::name_problem(image)))
+                .waits_for("a correct image name in the manifest")
+                .error(case.message)
+                .advise(format!("Correct {image:?} in the manifest: {}.", image::name_problem(image)))
+        }
+        WaitReason::RegistryUnavailable => {
+            let host = image::registry(image);
+            Finding::new(Rank::Failed, format!("The registry of {name}'s image does not answer."))
+                .waits_for(format!("the registry {host}"))
+                .error(case.message)
+                .advise(format!("Check that this node reaches it: `curl -v https://{host}/v2/`; look at DNS, proxy and firewall."))
+                .advise("klet tries again by itself, less and less often; a restart of klet makes it try at once.")
+        }
+        WaitReason::SignatureValidationFailed => {
+            Finding::new(Rank::Failed, format!("The image of {name} is not signed as this node's policy demands."))
+                .waits_for("an image with a valid signature")
+                .error(case.message)
+                .advise("Use an image that was signed, or have it signed with a key the policy trusts.")
+                .advise("The policy belongs to the runtime (CRI-O: /etc/containers/policy.json).")
+        }
+        WaitReason::CreateContainerConfigError => config::config_error(case),
+        WaitReason::CreateContainerError => config::create_error(case, "create"),
+        WaitReason::RunContainerError => config::create_error(case, "start"),
+        WaitReason::PostStartHookError => post_start(case),
+    }
+}
+
+fn creating(case: Case<'_>) -> Finding {
+    let name = &case.container.name;
+    let since = case.facts.status.start_time.as_ref().map(|time| time.0);
+    let finding = Finding::new(Rank::Underway, format!("{name} is being made.")).since(since);
+    let conditions = case.facts.status.conditions.iter().flatten();
+    let mut sandbox = conditions
+        .filter(|one| one.type_ == "PodReadyToStartContainers" && one.status == "False")
+        .filter_map(|one| one.message.as_deref().filter(|message| !message.is_empty()));
+    let finding = match (case.message, sandbox.next()) {
+        ("", Some(sandbox)) => {
+            finding.waits_for(sandbox.strip_prefix("waiting for ").unwrap_or(sandbox))
+        }
+        ("", None) => finding.waits_for("its image and then the runtime; the sandbox is ready"),
+        (message, _) => finding.waits_for(message),
+    };
+    finding
+        .advise("Nothing yet: a large image takes minutes. `klet events` shows how far it is.")
+        .advise("If a call above has been in flight for long, look at the runtime: `journalctl -u containerd -n 50`.")
+}
+
+fn initializing(case: Case<'_>) -> Finding {
+    let spec = case.facts.pod.spec.as_ref();
+    let init: Vec<_> = spec.iter().flat_map(|s| s.init_containers.iter().flatten()).collect();
+    let statuses = || case.facts.status.init_container_statuses.iter().flatten();
+    let done = |name: &str| {
+        let status = statuses().find(|status| status.name == name);
+        status.is_some_and(|status| {
+            let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
+            ended.is_some_and(|ended| ended.exit_code == 0) || status.started == Some(true)
+        })
+    };
+    let next = init.iter().enumerate().find(|(_, one)| !done(&one.name));
+    let since = case.facts.status.start_time.as_ref().map(|time| time.0);
+    let headline = format!("{} waits for the init containers before it.", case.container.name);
+    let finding = Finding::new(Rank::Underway, headline).since(since);
+    let Some((at, one)) = next else {
+        return finding
+            .waits_for("the start of the main containers, all init containers being done")
+            .advise("Nothing: this takes moments.");
+    };
+    finding
+        .waits_for(format!("init container {} ({} of {})", one.name, at + 1, init.len()))
+        .advise(format!(
+            "See what it is doing: {}",
+            logs_command(case.facts.pod, &one.name, false)
+        ))
+        .advise("An init container must end with exit code 0 before the next one starts; one with restartPolicy: Always (a sidecar) must pass its startup probe.")
+}
+
+fn crash_loop(case: Case<'_>) -> Finding {
+    let name = &case.container.name;
+    let Some(last) = case.last() else {
+        return Finding::new(Rank::Failed, format!("{name} keeps failing to start."))
+            .waits_for("the end of its back-off")
+            .error(case.message)
+            .advise(format!("`klet events {}` shows what went wrong.", full_name(case.facts.pod)));
+    };
+    let finished = last.finished_at.as_ref().map(|time| time.0);
+    let next = back_off_end(case.message, finished)
+        .map(|at| format!("start {name} again {}", super::render::until(at, case.facts.wall)));
+    let never_ran = matches!(last.reason.as_deref(), Some("StartError" | "ContainerCannotRun"));
+    if let Some(message) = last.message.as_deref().filter(|_| never_ran) {
+        let mut finding = config::create_error(Case { message, ..case }, "start").since(finished);
+        finding.next = next;
+        return finding;
+    }
+    let (code, meaning) = (last.exit_code, exits::meaning(last));
+    let headline = format!("{name} keeps ending: exit code {code}, {meaning}.");
+    let spec = case.facts.pod.spec.as_ref();
+    let policy = spec.and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always");
+    let mut finding = Finding::new(Rank::Failed, headline)
+        .waits_for(format!(
+            "the end of its back-off; restarted {} times so far",
+            case.status.restart_count
+        ))
+        .since(finished)
+        .error(last.message.clone().unwrap_or_default());
+    finding.next = next;
+    if let Some(why) = killed_by_probe(case) {
+        finding = finding.advise(why);
+    }
+    finding.log = case.facts.logs.get(name).cloned().unwrap_or_default();
+    let logs = logs_command(case.facts.pod, name, true);
+    finding.advice.extend(exits::advice(last, case.container, policy, &logs));
+    finding
+}
+
+/// The probe that had the last instance killed, if one had.
+fn killed_by_probe(case: Case<'_>) -> Option<String> {
+    let name = &case.container.name;
+    let suffix = "probe, will be restarted";
+    let mut events = case.facts.events.iter().rev();
+    let killing = events.find(|event| event.reason == "Killing")?;
+    let kind = killing.message.strip_prefix(&format!("Container {name} failed "))?;
+    let kind = kind.strip_suffix(suffix)?.trim();
+    Some(format!(
+        "Its {kind} probe failed and so klet restarted it: see the {kind}Probe in the manifest and `klet events {}`.",
+        full_name(case.facts.pod)
+    ))
+}
+
+/// When the back-off ends: `back-off 40s restarting …`, counted from the end.
+fn back_off_end(message: &str, finished: Option<Timestamp>) -> Option<Timestamp> {
+    let text = message.strip_prefix("back-off ")?.split(' ').next()?;
+    let length: GoDuration = text.parse().ok()?;
+    finished?.checked_add(SignedDuration::from_nanos(length.nanos())).ok()
+}
+
+fn pull(case: Case<'_>, reason: WaitReason) -> Finding {
+    let image = case.image();
+    let trouble = image::classify(case.message);
+    let headline = format!(
+        "The image of {} cannot be pulled: {}.",
+        case.container.name,
+        image::meaning(trouble, image)
+    );
+    let waits = match reason {
+        WaitReason::ImagePullBackOff => {
+            format!("the next try to pull {image:?}; tries get rarer, up to 5 minutes apart")
+        }
+        _ => format!("another try to pull {image:?}"),
+    };
+    let mut finding = Finding::new(Rank::Failed, headline).waits_for(waits).error(case.message);
+    finding.advice = image::advice(trouble, image);
+    finding.advise(format!(
+        "A corrected manifest is picked up at once. By hand: `crictl pull {image}` shows the same error."
+    ))
+}
+
+fn post_start(case: Case<'_>) -> Finding {
+    let hook = case.container.lifecycle.as_ref().and_then(|cycle| cycle.post_start.as_ref());
+    let what = hook.and_then(|hook| {
+        let exec = hook.exec.as_ref().map(exec_text);
+        exec.or_else(|| hook.http_get.as_ref().map(http_text))
+    });
+    let what = what.unwrap_or_else(|| "is not in the manifest any more".to_owned());
+    let name = &case.container.name;
+    let headline = format!(
+        "The postStart hook of {name} failed, so the container was stopped. The hook {what}."
+    );
+    Finding::new(Rank::Failed, headline)
+        .waits_for("the next start of the container")
+        .error(case.message)
+        .advise("Make lifecycle.postStart succeed: it runs inside the container, at the same time as the main command, so what it needs may not be up yet.")
+        .advise("Try the hook's command by hand with `klet exec` in a pod without the hook; its files must be in the image.")
+}

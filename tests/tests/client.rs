@@ -1,0 +1,195 @@
+//! The local commands, run as a user would run them against a real node.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use testkit::{Node, PodManifest, binaries};
+
+fn socket(node: &Node) -> PathBuf {
+    node.klet.root_dir().join("klet.sock")
+}
+
+fn command(node: &Node, args: &[&str]) -> Result<Command> {
+    let mut command = Command::new(binaries::klet_binary()?);
+    command.args(args).env("KLET_SOCKET", socket(node)).stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Exit code, output and errors of a command.
+fn klet(node: &Node, args: &[&str]) -> Result<(i32, String, String)> {
+    let Output { status, stdout, stderr } = command(node, args)?.output()?;
+    let text = |bytes| String::from_utf8(bytes).context("not text");
+    Ok((status.code().context("ended by a signal")?, text(stdout)?, text(stderr)?))
+}
+
+fn klet_ok(node: &Node, args: &[&str]) -> Result<String> {
+    let (code, stdout, stderr) = klet(node, args)?;
+    ensure!(code == 0, "klet {args:?} ended with {code}: {stdout}{stderr}");
+    Ok(stdout)
+}
+
+/// Waits until the command's output holds all of these, however its lines are broken.
+fn wait_says(node: &Node, args: &[&str], needles: &[&str]) -> Result<String> {
+    node.eventually(&format!("klet {args:?} to say {needles:?}"), || {
+        let output = klet_ok(node, args)?;
+        let flat = output.split_whitespace().collect::<Vec<_>>().join(" ");
+        let missing: Vec<_> = needles.iter().filter(|needle| !flat.contains(**needle)).collect();
+        ensure!(missing.is_empty(), "{missing:?} is missing from:\n{output}");
+        Ok(output)
+    })
+}
+
+#[test]
+fn pods_logs_exec_top_and_rm() -> Result<()> {
+    let node = Node::start()?;
+    let script = "trap 'exit 0' TERM; echo first; echo second; while true; do sleep 1; done";
+    node.manifests.put_pod(&PodManifest::script("web", script))?;
+    node.wait_running("web")?;
+
+    let table = wait_says(&node, &["pods"], &["NAME READY STATUS", "web-n1 1/1 Running 0"])?;
+    ensure!(!table.contains("NAMESPACE"), "{table}");
+    wait_says(&node, &["pods", "-A", "-o", "wide"], &["NAMESPACE", "default web-n1", "DOING"])?;
+    let list: serde_json::Value = serde_json::from_str(&klet_ok(&node, &["pods", "-o", "json"])?)?;
+    assert_eq!(list["kind"], "PodList");
+    assert_eq!(list["items"][0]["status"]["phase"], "Running");
+    let (_, _, hint) = klet(&node, &["pods", "-n", "other"])?;
+    ensure!(hint.contains("klet pods -A"), "{hint}");
+
+    wait_says(&node, &["logs", "web"], &["first second"])?;
+    assert_eq!(klet_ok(&node, &["logs", "--tail=1", "default/web-n1"])?, "second\n");
+    let stamped = klet_ok(&node, &["logs", "--timestamps", "--since=1h", "web", "-c", "main"])?;
+    ensure!(stamped.lines().all(|line| line.starts_with("20")), "{stamped}");
+    let (code, _, error) = klet(&node, &["logs", "--previous", "web"])?;
+    ensure!(code == 1 && error.contains("has not been restarted"), "{error}");
+
+    let (code, stdout, stderr) =
+        klet(&node, &["exec", "web", "--", "sh", "-c", "echo out; echo err >&2; exit 7"])?;
+    assert_eq!((code, stdout.as_str(), stderr.as_str()), (7, "out\n", "err\n"));
+    assert_eq!(klet_ok(&node, &["exec", "-t", "web", "--", "tty"])?, "/dev/pts/0\r\n");
+    assert_eq!(klet_ok(&node, &["exec", "web", "--", "echo", "--a_b"])?, "--a_b\n");
+    let (code, _, error) = klet(&node, &["exec", "web", "--", "no-such-program"])?;
+    ensure!(code != 0 && error.contains("no-such-program"), "{code}: {error}");
+
+    wait_says(&node, &["top"], &["CPU(cores)", "default web-n1", "Mi"])?;
+    wait_says(&node, &["why", "web"], &["runs and is ready", "web.json"])?;
+    wait_says(&node, &["why", "node"], &["klet runs 1 pods"])?;
+
+    let (code, _, error) = klet(&node, &["why", "nobody"])?;
+    ensure!(code == 1 && error.contains("there are default/web-n1"), "{error}");
+
+    let would = klet_ok(&node, &["rm", "--dry-run", "web"])?;
+    ensure!(would.contains("would remove") && node.manifests.path().join("web.json").exists());
+    let gone = klet_ok(&node, &["rm", "web"])?;
+    ensure!(gone.contains("web.json") && gone.contains("default/web-n1 is gone"), "{gone}");
+    ensure!(!node.manifests.path().join("web.json").exists());
+    node.wait_gone("web")
+}
+
+#[test]
+fn a_log_is_followed_to_the_containers_end() -> Result<()> {
+    let node = Node::start()?;
+    let script = "for n in 1 2 3 4; do echo line $n; sleep 1; done";
+    node.manifests.put_pod(&PodManifest::script("short", script).restart("Never"))?;
+    node.wait_running("short")?;
+    let mut child = command(&node, &["logs", "-f", "short"])?.stdout(Stdio::piped()).spawn()?;
+    let output = BufReader::new(child.stdout.take().context("no output")?);
+    let lines: Vec<String> = output.lines().collect::<Result<_, _>>()?;
+    assert_eq!(lines, ["line 1", "line 2", "line 3", "line 4"]);
+    ensure!(child.wait()?.success());
+    Ok(())
+}
+
+#[test]
+fn a_terminal_is_handed_on_and_given_back() -> Result<()> {
+    let node = Node::start()?;
+    node.manifests.put_pod(&PodManifest::script("web", "sleep 3600"))?;
+    node.wait_running("web")?;
+    // script(1) gives klet a terminal; its size and mode are looked at from outside.
+    let klet = binaries::klet_binary()?;
+    let session = format!(
+        "stty rows 31 cols 97; {} exec -it web -- sh; code=$?; stty -a | grep -q ' icanon' && echo given back; exit $code",
+        klet.display()
+    );
+    let mut child = Command::new("script")
+        .args(["--quiet", "--return", "--flush", "--command", &session, "/dev/null"])
+        .env("KLET_SOCKET", socket(&node))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot run script(1), which Debian has in bsdutils")?;
+    let mut input = child.stdin.take().context("no input")?;
+    input.write_all(b"sleep 1; stty size; test -t 0 && echo is a terminal; exit 5\n")?;
+    let mut output = String::new();
+    child.stdout.take().context("no output")?.read_to_string(&mut output)?;
+    let code = child.wait()?.code();
+    drop(input);
+    ensure!(output.contains("31 97") && output.contains("is a terminal\r\n"), "{output:?}");
+    ensure!(output.contains("given back"), "the terminal stayed raw: {output:?}");
+    assert_eq!(code, Some(5), "{output:?}");
+    Ok(())
+}
+
+#[test]
+fn a_shared_manifest_is_not_removed() -> Result<()> {
+    let node = Node::start()?;
+    let pod = |name: &str| -> Result<serde_json::Value> {
+        Ok(serde_json::from_str(&PodManifest::pause(name).to_json())?)
+    };
+    let list = serde_json::json!({
+        "apiVersion": "v1", "kind": "PodList", "items": [pod("one")?, pod("two")?],
+    });
+    node.manifests.put("both.json", list.to_string())?;
+    node.wait_running("one")?;
+    let (code, _, error) = klet(&node, &["rm", "one"])?;
+    ensure!(code == 1 && error.contains("both.json defines 2 pods"), "{error}");
+    ensure!(node.manifests.path().join("both.json").exists());
+    Ok(())
+}
+
+#[test]
+fn without_a_klet_the_commands_say_how_to_start_one() -> Result<()> {
+    let mut node = Node::start()?;
+    let socket = socket(&node);
+    ensure!(socket.exists());
+    ensure!(node.klet.stop()?.success());
+    ensure!(!socket.exists(), "the socket goes with the agent");
+    let (code, _, error) = klet(&node, &["pods"])?;
+    ensure!(code == 1 && error.contains("no klet runs here"), "{error}");
+    ensure!(error.contains("--pod-manifest-path"), "{error}");
+    // A killed one leaves its socket behind; the next takes its place.
+    node.klet.launch()?;
+    node.klet.wait_healthy()?;
+    node.klet.kill9()?;
+    ensure!(socket.exists());
+    let (code, _, error) = klet(&node, &["pods"])?;
+    ensure!(code == 1 && error.contains("no klet runs here"), "{error}");
+    node.klet.restart()?;
+    klet_ok(&node, &["pods"])?;
+    Ok(())
+}
+
+#[test]
+fn why_explains_the_broken_examples() -> Result<()> {
+    let node = Node::start()?;
+    let examples = binaries::workspace().join("examples/broken");
+    let expected: [(&str, &[&str]); 6] = [
+        ("bad-image-host", &["name registry.invalid cannot be resolved", "Check the image's name"]),
+        ("never-pull", &["imagePullPolicy: Never forbids", "IfNotPresent", "images import"]),
+        ("bad-command", &["\"/bin/no-such-program\"", "is not in the image", "Correct command"]),
+        ("crash-loop", &["exit code 3", "| cannot read /config/app.conf", "start app again"]),
+        ("ends-at-once", &["exit code 0", "restartPolicy: OnFailure"]),
+        ("bad-image-name", &["image", "BusyBox", "What you can do"]),
+    ];
+    for (name, _) in expected {
+        let file = format!("{name}.yaml");
+        node.manifests.put(&file, std::fs::read_to_string(examples.join(&file))?)?;
+    }
+    for (name, needles) in expected {
+        let text = wait_says(&node, &["why", name], needles)?;
+        ensure!(text.contains(&format!("{name}.yaml")), "it names the manifest: {text}");
+        ensure!(text.lines().count() <= 30, "one screen: {text}");
+    }
+    Ok(())
+}
