@@ -72,6 +72,11 @@ fn pods_logs_exec_top_and_rm() -> Result<()> {
     let (code, _, error) = klet(&node, &["exec", "web", "--", "no-such-program"])?;
     ensure!(code != 0 && error.contains("no-such-program"), "{code}: {error}");
 
+    wait_says(
+        &node,
+        &["events", "web"],
+        &["Normal Started default/web-n1 [main] Container started"],
+    )?;
     wait_says(&node, &["top"], &["CPU(cores)", "default web-n1", "Mi"])?;
     wait_says(&node, &["why", "web"], &["runs and is ready", "web.json"])?;
     wait_says(&node, &["why", "node"], &["klet runs 1 pods"])?;
@@ -174,13 +179,19 @@ fn without_a_klet_the_commands_say_how_to_start_one() -> Result<()> {
 fn why_explains_the_broken_examples() -> Result<()> {
     let node = Node::start()?;
     let examples = binaries::workspace().join("examples/broken");
-    let expected: [(&str, &[&str]); 6] = [
+    let expected: [(&str, &[&str]); 9] = [
         ("bad-image-host", &["name registry.invalid cannot be resolved", "Check the image's name"]),
         ("never-pull", &["imagePullPolicy: Never forbids", "IfNotPresent", "images import"]),
         ("bad-command", &["\"/bin/no-such-program\"", "is not in the image", "Correct command"]),
         ("crash-loop", &["exit code 3", "| cannot read /config/app.conf", "start app again"]),
         ("ends-at-once", &["exit code 0", "restartPolicy: OnFailure"]),
-        ("bad-image-name", &["image", "BusyBox", "What you can do"]),
+        ("bad-image-name", &["upper-case letters are allowed in the tag only", "Correct"]),
+        (
+            "failing-probe",
+            &["readiness probe fails", "/healthy", "404", "correct the probe's path"],
+        ),
+        ("failing-hook", &["postStart", "hook"]),
+        ("non-root", &["runAsNonRoot is set, but it would run as root", "runAsUser"]),
     ];
     for (name, _) in expected {
         let file = format!("{name}.yaml");

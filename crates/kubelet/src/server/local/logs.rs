@@ -1,20 +1,16 @@
 //! `GET /logs/{namespace}/{pod}/{container}`: what a container wrote.
 
-use std::io;
-use std::time::Duration;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
-use futures_util::stream;
+use futures_util::TryStreamExt;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use serde::Deserialize;
 
 use super::Local;
 use super::find::Refused;
-use super::log_file::{LogFile, Wanted};
-
-/// Between two looks at a log that is followed.
-const FOLLOW: Duration = Duration::from_millis(200);
+use crate::container_logs::{self, LogOptions};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct LogsQuery {
@@ -44,39 +40,22 @@ pub(super) async fn logs(
         let age = jiff::SignedDuration::from_millis(i64::try_from(ms).ok()?);
         local.clock.wall().checked_sub(age).ok()
     });
-    let wanted = Wanted { tail: query.tail, since, timestamps: query.timestamps };
-    let file = LogFile::open(&path, wanted).map_err(|error| {
-        Refused::not_found(format!("there is no log {}: {error}", path.display()))
-    })?;
-    let uid = view.uid.clone();
+    let options = LogOptions {
+        tail: query.tail,
+        since,
+        timestamps: query.timestamps,
+        follow: query.follow,
+        limit_bytes: None,
+    };
+    let (fs, uid) = (Arc::clone(&local.fs), view.uid.clone());
     let running = move || {
         let now = local.view.statuses.get(&uid);
         now.and_then(|now| status_of(&now, &container).map(|status| runs(status, number)))
             .unwrap_or(false)
     };
-    Ok(Body::from_stream(output(file, query.follow, running)))
-}
-
-/// The log's output, to its end or until the container has ended.
-fn output(
-    file: LogFile,
-    follow: bool,
-    running: impl Fn() -> bool + Send + 'static,
-) -> impl stream::Stream<Item = io::Result<Vec<u8>>> + Send {
-    // What was written just before the end may come after the last look: once
-    // the container has ended, the rest is read.
-    stream::unfold((file, running, !follow), |(mut file, running, mut last)| async move {
-        loop {
-            match file.next() {
-                Ok(Some(output)) if output.is_empty() => tokio::task::yield_now().await,
-                Ok(Some(output)) => return Some((Ok(output), (file, running, last))),
-                Ok(None) if last => return None,
-                Ok(None) if running() => tokio::time::sleep(FOLLOW).await,
-                Ok(None) => last = true,
-                Err(error) => return Some((Err(error), (file, running, true))),
-            }
-        }
-    })
+    let log = container_logs::read(fs, path, options, Arc::new(running))
+        .map_err(|error| Refused::not_found(error.to_string()))?;
+    Ok(Body::from_stream(log.map_ok(|chunk| chunk.bytes)))
 }
 
 fn status_of<'a>(status: &'a PodStatus, container: &str) -> Option<&'a ContainerStatus> {

@@ -7,7 +7,6 @@
 //! crictl and kubectl do this there.
 
 mod find;
-mod log_file;
 mod logs;
 mod node;
 mod routes;

@@ -1,9 +1,6 @@
 //! `GET /why/{namespace}/{pod}`: gathers the facts; the explanation is pure.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::path::Path as FilePath;
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -11,12 +8,13 @@ use k8s_openapi::api::core::v1::ContainerStatus;
 
 use super::Local;
 use super::find::{Home, Refused};
+use crate::container_logs::last_text;
 use crate::events::Event;
 use crate::status_manager::PodView;
 use crate::why::{Explanation, Manifest, WhyFacts, explain, is_about};
 
 /// The end of a log that is read.
-const LOG_BYTES: u64 = 4 << 10;
+const LOG_BYTES: usize = 4 << 10;
 /// Lines shown of it.
 const LOG_LINES: usize = 8;
 
@@ -60,7 +58,9 @@ impl Local {
             .filter_map(|one| {
                 let count = u32::try_from(one.restart_count).ok()?;
                 let log = self.log_path(view, &one.name, count);
-                Some((one.name.clone(), tail(&log).ok()?))
+                let text = last_text(&*self.fs, &log, LOG_LINES, LOG_BYTES).ok()?;
+                let lines = String::from_utf8_lossy(&text).lines().map(str::to_owned).collect();
+                Some((one.name.clone(), lines))
             })
             .collect()
     }
@@ -85,42 +85,4 @@ fn ended_badly(status: &ContainerStatus) -> bool {
     let mut ended = states.into_iter().flatten().filter_map(|state| state.terminated.as_ref());
     let running = status.state.as_ref().is_some_and(|state| state.running.is_some());
     !running && ended.next().is_some()
-}
-
-/// The last lines of a log, without their stamps.
-fn tail(path: &FilePath) -> io::Result<Vec<String>> {
-    let mut file = File::open(path)?;
-    let size = file.metadata()?.len();
-    file.seek(SeekFrom::Start(size.saturating_sub(LOG_BYTES)))?;
-    let mut bytes = Vec::new();
-    file.take(LOG_BYTES).read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let mut lines: Vec<String> = text
-        .lines()
-        // The first is cut where reading began.
-        .skip(usize::from(size > LOG_BYTES))
-        .map(|line| line.splitn(4, ' ').nth(3).unwrap_or_default().to_owned())
-        .collect();
-    Ok(lines.split_off(lines.len().saturating_sub(LOG_LINES)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_words_are_bare() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("0.log");
-        let line =
-            |n: usize| format!("2026-01-02T03:04:05.678901234Z stdout F line {n}  with gap\n");
-        std::fs::write(&path, (0..200).map(line).collect::<String>()).unwrap();
-        let words = tail(&path).unwrap();
-        assert_eq!(words.len(), LOG_LINES);
-        assert_eq!(words.last().unwrap(), "line 199  with gap");
-        std::fs::write(&path, line(0)).unwrap();
-        assert_eq!(tail(&path).unwrap(), ["line 0  with gap"]);
-        std::fs::write(&path, "no such form").unwrap();
-        assert_eq!(tail(&path).unwrap(), [""]);
-    }
 }
