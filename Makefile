@@ -75,7 +75,9 @@ dist: ## Build the published binary: small and static
 
 bench: setup dist ## Measure klet and write docs/benchmarks.md (UPSTREAM_KUBELET=path compares)
 	$(CARGO) build --quiet --release -p xtask
-	$(AS_ROOT) $(TARGET_DIR)/release/xtask bench --klet $(DIST_DIR)/$(TARGET)/dist/klet $(BENCH_FLAGS)
+	$(CARGO) build --quiet --release -p kubelet --example probe_cost
+	$(AS_ROOT) $(TARGET_DIR)/release/xtask bench --klet $(DIST_DIR)/$(TARGET)/dist/klet \
+		--probe-cost $(TARGET_DIR)/release/examples/probe_cost $(BENCH_FLAGS)
 
 soak: ## Simulate whole nodes under faults with random seeds until Ctrl-C
 	$(CARGO) run --release -p kubelet-sim --bin soak

@@ -73,8 +73,9 @@ impl Contender {
 pub struct Agent {
     process: Process,
     log: PathBuf,
-    /// Where klet tells its metrics; upstream is not asked.
-    metrics_port: Option<u16>,
+    read_only_port: u16,
+    /// It tells its full listings.
+    tells_listings: bool,
     /// From just before it was started until its health port answered `ok`.
     pub healthy_after: Duration,
 }
@@ -125,15 +126,23 @@ impl Agent {
             );
             std::thread::sleep(Duration::from_millis(1));
         }
-        let metrics_port = (!is_upstream).then_some(ports.1);
-        Ok(Self { process, log, metrics_port, healthy_after: start.elapsed() })
+        let (read_only_port, tells_listings) = (ports.1, !is_upstream);
+        let healthy_after = start.elapsed();
+        Ok(Self { process, log, read_only_port, tells_listings, healthy_after })
     }
 
     /// Full listings of the runtime so far, as klet counts them.
     pub fn listings(&self) -> Result<Option<u64>> {
-        let Some(port) = self.metrics_port else { return Ok(None) };
-        let text = http::get_ok(port, "/metrics")?;
+        if !self.tells_listings {
+            return Ok(None);
+        }
+        let text = http::get_ok(self.read_only_port, "/metrics")?;
         counter(&text, LISTINGS).with_context(|| format!("/metrics has no {LISTINGS}")).map(Some)
+    }
+
+    /// Where it shows its pods.
+    pub fn read_only_port(&self) -> u16 {
+        self.read_only_port
     }
 
     /// Process id.

@@ -51,6 +51,30 @@ pub fn check(plan: &Plan, results: &Results) -> Vec<Goal> {
             1.0,
             "a minute",
         ),
+        most(
+            "exit to restart begun within 20 ms where events stream",
+            klet.reaction_ms(|exit| exit.restarted_ms),
+            20.0,
+            "ms",
+        ),
+        most(
+            "exit to status told within 20 ms where events stream",
+            klet.reaction_ms(|exit| exit.told_ms),
+            20.0,
+            "ms",
+        ),
+        most(
+            "exit to restart begun within 1.1 s without events",
+            listing.reaction_ms(|exit| exit.restarted_ms),
+            1100.0,
+            "ms",
+        ),
+        most(
+            "1,000 probes of the dearest kind a second on at most a tenth of a core",
+            klet.probes.values().copied().reduce(f64::max).map(|cores| cores * 100.0),
+            10.0,
+            "% of a core",
+        ),
         ratio(&format!("{pods} pods up within 1.1 × raw CRI"), up(klet), up(raw), 1.1),
         most(
             &format!("{pods} pods up on at most 0.3 s of processor time"),

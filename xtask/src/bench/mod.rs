@@ -7,8 +7,10 @@
 mod baseline;
 mod contender;
 mod goals;
+mod latency;
 mod measure;
 mod plot;
+mod probes;
 mod process;
 mod report;
 mod results;
@@ -31,6 +33,9 @@ pub struct Options {
     /// An upstream kubelet to compare with.
     #[arg(long, env = "UPSTREAM_KUBELET")]
     upstream: Option<PathBuf>,
+    /// Program that measures the cost of probes (`--example probe_cost`).
+    #[arg(long)]
+    probe_cost: Option<PathBuf>,
     /// Who takes part.
     #[arg(long, value_delimiter = ',', default_values = ["klet", "klet-listing", "raw", "upstream"])]
     contenders: Vec<String>,
@@ -130,6 +135,15 @@ pub fn run(options: &Options) -> Result<()> {
     for contender in &contenders {
         measure::idle(contender, &plan, &mut results)
             .with_context(|| format!("cannot measure {} at rest", contender.name()))?;
+    }
+    for contender in contenders.iter().filter(|contender| contender.binary().is_some()) {
+        println!("exits: {}", contender.name());
+        let reactions = latency::measure(contender)
+            .with_context(|| format!("cannot measure {} after exits", contender.name()))?;
+        results.of(contender.name()).reactions = reactions;
+    }
+    if let Some(program) = &options.probe_cost {
+        results.of("klet").probes = probes::measure(program)?;
     }
     let workers: Vec<_> = contenders.iter().filter(|contender| contender.is_distinct()).collect();
     for round in 0..plan.rounds {

@@ -37,6 +37,15 @@ pub struct Round {
     pub removed_cpu: Option<Duration>,
 }
 
+/// What followed one container's exit.
+#[derive(Debug, Clone, Copy)]
+pub struct Reaction {
+    /// Until its successor was created.
+    pub restarted_ms: f64,
+    /// Until the status told of it.
+    pub told_ms: f64,
+}
+
 /// All of one contender.
 #[derive(Debug, Clone, Default)]
 pub struct Measured {
@@ -48,6 +57,10 @@ pub struct Measured {
     pub idle: Vec<Idle>,
     /// At work.
     pub rounds: Vec<Round>,
+    /// After exits.
+    pub reactions: Vec<Reaction>,
+    /// Share of a core that 1,000 probes of a kind a second take.
+    pub probes: BTreeMap<String, f64>,
 }
 
 impl Measured {
@@ -59,6 +72,11 @@ impl Measured {
     /// Median time to healthy.
     pub fn healthy_ms(&self) -> Option<f64> {
         median(self.healthy.iter().map(|time| time.as_secs_f64() * 1000.0))
+    }
+
+    /// Median over the exits of something in milliseconds.
+    pub fn reaction_ms(&self, pick: impl Fn(&Reaction) -> f64) -> Option<f64> {
+        median(self.reactions.iter().map(pick))
     }
 
     /// Median over the rounds of something in seconds.

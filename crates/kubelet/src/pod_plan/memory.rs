@@ -17,20 +17,12 @@ pub const RETRY_AFTER_ERROR: Duration = Duration::from_secs(10);
 /// most failures under load are gone a second later.
 const RETRY_STEP_FIRST: Duration = Duration::from_secs(1);
 
-/// Pulls that keep failing wait up to five minutes, whatever the crash-loop maximum.
-const PULL_BACKOFF: BackoffPolicy = BackoffPolicy {
-    initial: Duration::from_secs(10),
-    max: Duration::from_secs(300),
-    forget_after: Duration::from_secs(600),
-};
-
 /// A worker's memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Memory {
     crashes: BTreeMap<ContainerName, Backoff>,
     /// Image and resources of each container when it was last planned.
     definitions: BTreeMap<ContainerName, String>,
-    pulls: BTreeMap<ContainerName, Backoff>,
     exits_seen: BTreeMap<ContainerName, (ContainerId, Mono)>,
     /// The last failed start per container, until a start succeeds.
     pub failed_starts: BTreeMap<ContainerName, FailedStart>,
@@ -116,7 +108,6 @@ impl Memory {
                 continue;
             }
             self.crashes.remove(&name);
-            self.pulls.remove(&name);
             self.failed_starts.remove(&name);
             self.definitions.insert(name, definition);
         }
@@ -143,10 +134,9 @@ impl Memory {
     /// A start succeeded.
     pub fn note_started(&mut self, name: &ContainerName) {
         self.failed_starts.remove(name);
-        self.pulls.remove(name);
     }
 
-    /// A start failed; `pause` is the jittered wait for errors without a back-off of their own.
+    /// A start failed and is not to be tried again before `pause` is over.
     pub fn note_failed_start(
         &mut self,
         name: &ContainerName,
@@ -156,13 +146,6 @@ impl Memory {
         now: Mono,
     ) {
         let Waiting { reason, message } = waiting;
-        let pause = if reason == WaitReason::ErrImagePull {
-            let backoff = self.pulls.entry(name.clone()).or_default();
-            backoff.advance(PULL_BACKOFF, now, now);
-            backoff.delay(PULL_BACKOFF, now)
-        } else {
-            pause
-        };
         let failure =
             FailedStart { reason, message, image: image.to_owned(), retry_at: now + pause };
         self.failed_starts.insert(name.clone(), failure);

@@ -12,6 +12,7 @@ mod lane;
 mod lifecycle;
 mod orphan_files;
 mod perform;
+mod pulls;
 mod telling;
 #[cfg(test)]
 mod tests;

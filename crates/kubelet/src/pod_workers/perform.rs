@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use kubelet_model::{Action, Mono, ObservedPod, Steps};
+use kubelet_model::{Action, Mono, ObservedPod};
 use tokio::time::sleep;
 
 use super::lane::Lane;
-use super::worker::{Intent, Order, Worker};
+use super::worker::{Decision, Intent, Order, Worker};
 use crate::pod_plan::RETRY_AFTER_ERROR;
 use crate::progress::Obstacle;
 use crate::runtime_manager::{ActionError, Executor, PodIdentity};
@@ -38,7 +38,8 @@ impl Worker {
     }
 
     /// Performs the steps until one fails or a more urgent order comes.
-    pub(super) async fn act(&mut self, order: &Order, seen: &ObservedPod, steps: Steps) {
+    pub(super) async fn act(&mut self, order: &Order, seen: &ObservedPod, decision: Decision) {
+        let Decision { steps, waiting, .. } = decision;
         let hold = self.seen.hold();
         let identity = match &order.pod {
             Some(pod) => PodIdentity::of(pod),
@@ -75,6 +76,7 @@ impl Worker {
             let failures = tokio::select! { biased;
                 () = more_urgent(&mut orders, order.intent) => break,
                 failures = lane.during(perform_step(&mut executor, &step)) => failures,
+                never = self.follow_pulls(order, seen, &step, &waiting) => match never {},
             };
             let go_on = self.learn(order, &step, failures);
             if !go_on {
@@ -134,12 +136,12 @@ impl Worker {
             self.tell_of_failure(order, step, &failure);
             let jitter = &self.shared.ports.jitter;
             match failure {
-                ActionError::NotStarted { name, waiting } => {
+                ActionError::NotStarted { name, waiting, retry_after } => {
                     let image = order.pod.as_ref().and_then(|pod| {
                         let (_, container) = pod.container(name.as_str())?;
                         container.image.clone()
                     });
-                    let pause = jitter.spread(RETRY_AFTER_ERROR);
+                    let pause = retry_after.unwrap_or_else(|| jitter.spread(RETRY_AFTER_ERROR));
                     let image = image.unwrap_or_default();
                     self.memory.note_failed_start(&name, waiting, &image, pause, now);
                 }

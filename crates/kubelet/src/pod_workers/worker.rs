@@ -85,9 +85,9 @@ pub(super) struct Worker {
 pub(super) struct Decision {
     pub(super) steps: Steps,
     pub(super) waiting: BTreeMap<ContainerName, Waiting>,
-    wake_at: Option<Mono>,
-    stage: Stage,
-    finished: bool,
+    pub(super) wake_at: Option<Mono>,
+    pub(super) stage: Stage,
+    pub(super) finished: bool,
 }
 
 impl Worker {
@@ -164,7 +164,7 @@ impl Worker {
                     self.show_idle(&order, &decision, wake_at);
                     self.idle(wake_at).await;
                 }
-                None => self.act(&order, &seen, decision.steps).await,
+                None => self.act(&order, &seen, decision).await,
             }
         }
     }
@@ -344,7 +344,7 @@ impl Worker {
         self.report(order, seen, &blind);
     }
 
-    fn report(&self, order: &Order, seen: &ObservedPod, decision: &Decision) {
+    pub(super) fn report(&self, order: &Order, seen: &ObservedPod, decision: &Decision) {
         if let Some(pod) = &order.pod {
             let status = self.status(pod, seen, decision);
             self.shared.statuses.set(pod, status);

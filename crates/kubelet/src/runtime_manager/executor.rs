@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use cgroups::CgroupError;
 use cri::CallError;
@@ -51,6 +52,8 @@ pub enum ActionError {
         name: ContainerName,
         /// What its status says.
         waiting: Waiting,
+        /// Not to be tried again before, if the failure tells.
+        retry_after: Option<Duration>,
     },
     /// The runtime refused or did not answer.
     #[error(transparent)]

@@ -55,7 +55,7 @@ impl Executor {
             );
         }
         let waiting = Waiting { reason: WaitReason::PostStartHookError, message };
-        Err(ActionError::NotStarted { name, waiting })
+        Err(ActionError::NotStarted { name, waiting, retry_after: None })
     }
 
     /// Runs a hook to its end.

@@ -14,6 +14,7 @@ use super::container_spec::{self, ContainerFacts};
 use super::executor::{ActionError, Executor};
 use super::security::{self, ImageUser};
 use super::{log_paths, mounts};
+use crate::image_manager::ImageProblem;
 use crate::pleg::labels;
 
 impl Executor {
@@ -54,7 +55,8 @@ impl Executor {
         let (sandbox_config, _) = self.sandbox_config(pod, *attempt)?;
         let image =
             self.images.ensure(pod, container, &sandbox_config).await.map_err(|problem| {
-                ActionError::NotStarted { name: name.clone(), waiting: problem.waiting }
+                let ImageProblem { waiting, retry_after } = problem;
+                ActionError::NotStarted { name: name.clone(), waiting, retry_after }
             })?;
 
         let log_dir =
@@ -68,7 +70,11 @@ impl Executor {
         let config = self
             .container_config(pod, container, &sandbox_config, &pod_ips, restart_count, &image.id)
             .await
-            .map_err(|waiting| ActionError::NotStarted { name: name.clone(), waiting })?;
+            .map_err(|waiting| ActionError::NotStarted {
+                name: name.clone(),
+                waiting,
+                retry_after: None,
+            })?;
         runtime
             .create_container(sandbox.as_str(), config, sandbox_config)
             .await
@@ -189,5 +195,5 @@ impl Executor {
 
 fn not_started(name: &ContainerName, reason: WaitReason, error: &CallError) -> ActionError {
     let waiting = Waiting { reason, message: error.reason_text() };
-    ActionError::NotStarted { name: name.clone(), waiting }
+    ActionError::NotStarted { name: name.clone(), waiting, retry_after: None }
 }
