@@ -164,6 +164,8 @@ fn users_and_limits() -> Result<()> {
         let log = fs::read_to_string(node.klet.log_path())?;
         let wanted = "forbidden sysctl";
         ensure!(log.contains("SysctlForbidden") && log.contains(wanted), "it is not in the log");
+        let phase = node.pod("sysctl")?.phase;
+        ensure!(phase == "Failed", "its phase is {phase}");
         Ok(())
     })?;
     assert!(node.in_runtime("sysctl")?.0.is_empty(), "a refused pod has no sandbox");

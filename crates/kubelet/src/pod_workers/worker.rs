@@ -228,6 +228,7 @@ impl Worker {
             return;
         }
         if let Some(Refusal { reason, message }) = refusal::of_node(pod, &self.shared.settings) {
+            tracing::warn!(pod = %pod.full_name(), reason, message, "pod refused: it cannot run here");
             self.record(pod, EventType::Warning, reason, message.clone());
             let message = format!("Pod was rejected: {message}");
             self.ended = Some(Ended { reason: reason.to_owned(), message });

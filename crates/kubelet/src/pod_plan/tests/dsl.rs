@@ -190,12 +190,7 @@ fn add_container(scene: &mut Scene, item: &str) {
     let container = ContainerName::new(name);
     if let Some((reason, pause)) = failed {
         let waiting = Waiting { reason, message: "it said no".to_owned() };
-        // A pull's back-off starts at ten seconds, so it began that long before its retry.
-        let now = match reason {
-            WaitReason::ErrImagePull => NOW + pause - Duration::from_secs(10),
-            _ => NOW,
-        };
-        scene.memory.note_failed_start(&container, waiting, &image_of(name), pause, now);
+        scene.memory.note_failed_start(&container, waiting, &image_of(name), pause, NOW);
         return;
     }
     let number = instance.restart_count;
