@@ -73,7 +73,7 @@ fn every_kind_of_container_passes() {
     check(
         &format!("{GOOD}  ephemeralContainers:\n{ephemeral}"),
         expect![[
-            r#"line 9, column 5: spec.ephemeralContainers: cannot be set on create: they are added to a pod that runs, through an API server"#
+            r#"line 10, column 5: spec.ephemeralContainers: cannot be set on create: they are added to a pod that runs, through an API server"#
         ]],
     );
 }
