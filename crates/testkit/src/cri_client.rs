@@ -74,6 +74,15 @@ impl Cri {
         self.wait(self.client.container_status(id))
     }
 
+    /// Runs a shell script in a running container and returns what it printed.
+    pub fn run_in(&self, id: &str, script: &str) -> Result<String> {
+        let command = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+        let answer = self.wait(self.client.exec_sync(id, command, Some(CALL_LIMIT)))?;
+        let error = String::from_utf8_lossy(&answer.stderr);
+        ensure!(answer.exit_code == 0, "{script:?} ended with {}: {error}", answer.exit_code);
+        Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
+    }
+
     /// Details of one sandbox.
     pub fn sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus> {
         self.wait(self.client.pod_sandbox_status(id))

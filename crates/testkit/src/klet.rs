@@ -48,6 +48,7 @@ pub struct Klet {
     options: KletOptions,
     health_port: u16,
     read_only_port: u16,
+    more: Value,
 }
 
 impl Klet {
@@ -68,17 +69,27 @@ impl Klet {
             Some((health, pods)) => (reserve_port(health)?, reserve_port(pods)?),
             None => (reserve_port(0)?, reserve_port(0)?),
         };
-        let klet =
-            Self { process: None, health_port: health.1, read_only_port: read_only.1, options };
-        let config = klet.config();
-        let path = klet.config_path();
-        fs::write(&path, format!("{config:#}\n"))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        let mut klet = Self {
+            process: None,
+            health_port: health.1,
+            read_only_port: read_only.1,
+            options,
+            more: Value::Null,
+        };
+        klet.configure(Value::Null)?;
         Ok(klet)
     }
 
+    /// Sets further fields of the configuration, for the next launch.
+    pub fn configure(&mut self, more: Value) -> Result<()> {
+        self.more = more;
+        let path = self.config_path();
+        fs::write(&path, format!("{:#}\n", self.config()))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
     fn config(&self) -> Value {
-        json!({
+        let mut config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "staticPodPath": self.options.manifests,
@@ -91,7 +102,9 @@ impl Klet {
             // A standalone node has no API server to ask.
             "authentication": {"webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},
-        })
+        });
+        upstream::extend(&mut config, &self.more);
+        config
     }
 
     /// Starts the process and does not wait for it.

@@ -12,6 +12,7 @@
 
 pub mod binaries;
 pub mod cleanup;
+pub mod container_log;
 pub mod containerd;
 pub mod cri_client;
 pub mod host;
@@ -27,6 +28,7 @@ pub mod slot;
 pub mod upstream;
 pub mod wait;
 
+pub use container_log::ContainerLog;
 pub use containerd::{Containerd, ContainerdOptions};
 pub use image::Image;
 pub use klet::{Klet, KletOptions};

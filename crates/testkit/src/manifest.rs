@@ -69,7 +69,17 @@ pub struct PodManifest {
     annotations: Vec<(String, String)>,
     restart_policy: String,
     grace_seconds: u32,
+    init: Vec<Value>,
     containers: Vec<Value>,
+    spec: Vec<(String, Value)>,
+    last: List,
+}
+
+/// The list that the container added last is in.
+#[derive(Debug, Clone, Copy)]
+enum List {
+    Init,
+    Regular,
 }
 
 impl PodManifest {
@@ -81,7 +91,10 @@ impl PodManifest {
             annotations: Vec::new(),
             restart_policy: "Always".to_owned(),
             grace_seconds: 1,
+            init: Vec::new(),
             containers: Vec::new(),
+            spec: Vec::new(),
+            last: List::Regular,
         }
     }
 
@@ -101,20 +114,38 @@ impl PodManifest {
 
     /// Adds a container that runs a shell script in busybox.
     pub fn container(mut self, name: &str, script: &str) -> Self {
-        self.containers.push(json!({
-            "name": name,
-            "image": image::BUSYBOX,
-            "imagePullPolicy": "IfNotPresent",
-            "command": ["/bin/sh", "-c", script],
-        }));
+        self.containers.push(shell(name, script));
+        self.last = List::Regular;
         self
+    }
+
+    /// Adds an init container that runs a shell script in busybox.
+    pub fn init(mut self, name: &str, script: &str) -> Self {
+        self.init.push(shell(name, script));
+        self.last = List::Init;
+        self
+    }
+
+    /// Adds an init container that is restarted always: a sidecar.
+    pub fn sidecar(self, name: &str, script: &str) -> Self {
+        self.init(name, script).with("restartPolicy", json!("Always"))
     }
 
     /// Sets a field of the container added last.
     pub fn with(mut self, field: &str, value: Value) -> Self {
-        if let Some(container) = self.containers.last_mut() {
+        let list = match self.last {
+            List::Init => &mut self.init,
+            List::Regular => &mut self.containers,
+        };
+        if let Some(container) = list.last_mut() {
             container[field] = value;
         }
+        self
+    }
+
+    /// Sets a field of the pod's spec.
+    pub fn spec(mut self, field: &str, value: Value) -> Self {
+        self.spec.push((field.to_owned(), value));
         self
     }
 
@@ -147,7 +178,7 @@ impl PodManifest {
         let map = |pairs: &[(String, String)]| -> Value {
             pairs.iter().map(|(key, value)| (key.clone(), json!(value))).collect::<Value>()
         };
-        let manifest = json!({
+        let mut manifest = json!({
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
@@ -158,9 +189,23 @@ impl PodManifest {
             "spec": {
                 "restartPolicy": self.restart_policy,
                 "terminationGracePeriodSeconds": self.grace_seconds,
+                "initContainers": self.init,
                 "containers": self.containers,
             },
         });
+        for (field, value) in &self.spec {
+            manifest["spec"][field] = value.clone();
+        }
         format!("{manifest:#}\n")
     }
+}
+
+/// A container that runs a shell script in busybox.
+fn shell(name: &str, script: &str) -> Value {
+    json!({
+        "name": name,
+        "image": image::BUSYBOX,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/sh", "-c", script],
+    })
 }

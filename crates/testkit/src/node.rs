@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use cri::v1;
 
 use crate::binaries;
+use crate::container_log::ContainerLog;
 use crate::containerd::{Containerd, ContainerdOptions};
 use crate::cri_client::Cri;
 use crate::klet::{Klet, KletOptions};
@@ -60,6 +61,15 @@ impl Node {
     /// A node with both processes running and no pods.
     pub fn start() -> Result<Self> {
         Self::start_with(NodeOptions::default())
+    }
+
+    /// A node whose klet has further fields in its configuration.
+    pub fn start_configured(config: serde_json::Value) -> Result<Self> {
+        let mut node = Self::start_with(NodeOptions { klet_absent: true, ..Default::default() })?;
+        node.klet.configure(config)?;
+        node.klet.launch()?;
+        node.klet.wait_healthy()?;
+        Ok(node)
     }
 
     /// A node that differs from the usual one.
@@ -137,6 +147,48 @@ impl Node {
             ensure!(pod.phase == "Running" && all, "it is {pod:?}");
             Ok(pod)
         })
+    }
+
+    /// Waits until the pod looks as `check` wants it, and returns the pod.
+    pub fn wait_pod(
+        &self,
+        manifest: &str,
+        what: &str,
+        check: impl Fn(&PodView) -> bool,
+    ) -> Result<PodView> {
+        self.eventually(&format!("{manifest} {what}"), || {
+            let pod = self.pod(manifest)?;
+            ensure!(check(&pod), "it is {pod:?}");
+            Ok(pod)
+        })
+    }
+
+    /// The log of one run of a pod's container, which outlives the pod once open.
+    pub fn log(&self, manifest: &str, container: &str, run: u32) -> Result<ContainerLog> {
+        let pod = self.pod(manifest)?;
+        let log = format!("{}_{}_{}/{container}/{run}.log", pod.namespace, pod.name, pod.uid);
+        ContainerLog::open(&self.klet.pod_logs_dir().join(log))
+    }
+
+    /// Waits until a container has written a line, and returns its log.
+    pub fn wait_word(&self, manifest: &str, container: &str, word: &str) -> Result<ContainerLog> {
+        self.eventually(&format!("{container} of {manifest} to say {word}"), || {
+            let log = self.log(manifest, container, 0)?;
+            log.time_of(word)?;
+            Ok(log)
+        })
+    }
+
+    /// The runtime's details of a pod's container.
+    pub fn container_status(&self, manifest: &str, name: &str) -> Result<v1::ContainerStatus> {
+        let pod = self.pod(manifest)?;
+        self.cri.container_status(&pod.container(name)?.id)
+    }
+
+    /// Runs a shell script in a pod's running container.
+    pub fn run_in(&self, manifest: &str, container: &str, script: &str) -> Result<String> {
+        let pod = self.pod(manifest)?;
+        self.cri.run_in(&pod.container(container)?.id, script)
     }
 
     /// Waits until neither klet nor the runtime knows the pod.

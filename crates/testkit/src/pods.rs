@@ -14,8 +14,16 @@ pub struct PodView {
     pub uid: String,
     /// `Pending`, `Running`, `Succeeded`, `Failed`; empty if not reported.
     pub phase: String,
+    /// Why it is in its phase, such as `DeadlineExceeded`; usually empty.
+    pub reason: String,
+    /// The reason in words.
+    pub message: String,
     /// Address, once there is one.
     pub ip: Option<String>,
+    /// Type and status of each condition.
+    pub conditions: Vec<(String, String)>,
+    /// Init containers and sidecars, in the order reported.
+    pub init: Vec<ContainerView>,
     /// In the order reported.
     pub containers: Vec<ContainerView>,
 }
@@ -41,6 +49,8 @@ pub struct ContainerView {
     pub restarts: i64,
     /// Whether it is ready.
     pub ready: bool,
+    /// Whether it has passed its startup probe.
+    pub started: bool,
 }
 
 /// Reads a PodList.
@@ -57,14 +67,22 @@ pub fn parse(list: &str) -> Result<Vec<PodView>> {
 
 fn pod(value: &Value) -> PodView {
     let (meta, status) = (&value["metadata"], &value["status"]);
-    let statuses = status["containerStatuses"].as_array();
+    let list = |key: &str| status[key].as_array().map_or(&[][..], Vec::as_slice);
+    let views = |key: &str| list(key).iter().map(container).collect();
     PodView {
         name: text(&meta["name"]),
         namespace: text(&meta["namespace"]),
         uid: text(&meta["uid"]),
         phase: text(&status["phase"]),
+        reason: text(&status["reason"]),
+        message: text(&status["message"]),
         ip: status["podIP"].as_str().map(str::to_owned),
-        containers: statuses.map(|all| all.iter().map(container).collect()).unwrap_or_default(),
+        conditions: list("conditions")
+            .iter()
+            .map(|condition| (text(&condition["type"]), text(&condition["status"])))
+            .collect(),
+        init: views("initContainerStatuses"),
+        containers: views("containerStatuses"),
     }
 }
 
@@ -86,6 +104,7 @@ fn container(value: &Value) -> ContainerView {
         exit_code: detail["exitCode"].as_i64().or_else(|| last.as_i64()),
         restarts: value["restartCount"].as_i64().unwrap_or_default(),
         ready: value["ready"].as_bool().unwrap_or_default(),
+        started: value["started"].as_bool().unwrap_or_default(),
     }
 }
 
@@ -94,10 +113,16 @@ fn text(value: &Value) -> String {
 }
 
 impl PodView {
-    /// The container of that name.
+    /// The container, or init container, of that name.
     pub fn container(&self, name: &str) -> Result<&ContainerView> {
-        let found = self.containers.iter().find(|container| container.name == name);
+        let mut all = self.containers.iter().chain(&self.init);
+        let found = all.find(|container| container.name == name);
         found.with_context(|| format!("{} reports no container {name}: {self:?}", self.name))
+    }
+
+    /// Whether the condition of that type is `True`.
+    pub fn is(&self, condition: &str) -> bool {
+        self.conditions.iter().any(|(kind, status)| kind == condition && status == "True")
     }
 }
 

@@ -1,11 +1,13 @@
-//! API objects that a static pod must not refer to: it has to run without an
-//! API server. Upstream: HasAPIObjectReference in pkg/api/pod/util.go.
+//! What a static pod must not have: references to API objects, because it has to
+//! run without an API server, and ephemeral containers, which are only added to a
+//! pod that exists already. Upstream: HasAPIObjectReference in pkg/api/pod/util.go,
+//! ValidatePodCreate in pkg/apis/core/validation.
 
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, Pod, PodSpec, Volume};
 
 use super::problem::{Field, Problem, Report};
 
-/// Every reference to an API object.
+/// Every reference to an API object, and ephemeral containers.
 pub fn static_references(pod: &Pod) -> Vec<Problem> {
     let mut report = Report::default();
     if let Some(spec) = &pod.spec {
@@ -35,6 +37,12 @@ fn check(spec: &PodSpec, field: &Field, report: &mut Report) {
     for (index, container) in spec.ephemeral_containers.iter().flatten().enumerate() {
         let field = field.key("ephemeralContainers").index(index);
         check_env(&container.env, &container.env_from, &field, report);
+    }
+    if spec.ephemeral_containers.iter().flatten().next().is_some() {
+        report.add(
+            &field.key("ephemeralContainers"),
+            "cannot be set on create: they are added to a pod that runs, through an API server",
+        );
     }
     for (index, volume) in spec.volumes.iter().flatten().enumerate() {
         check_volume(volume, &field.key("volumes").index(index), report);

@@ -65,12 +65,16 @@ fn every_kind_of_container_passes() {
     let text = with_container(&format!("{CONTAINER}{LIVELY}"));
     let sidecar = item("sidecar", &format!("{CONTAINER}{LIVELY}"));
     let init = item("init", &format!("{CONTAINER}restartPolicy: OnFailure"));
+    check(
+        &format!("{text}  initContainers:\n{sidecar}{init}  os: {{name: linux}}\n"),
+        expect!["pod default/web-node-1"],
+    );
     let ephemeral = item("look", &format!("{CONTAINER}targetContainerName: app"));
     check(
-        &format!(
-            "{text}  initContainers:\n{sidecar}{init}  ephemeralContainers:\n{ephemeral}  os: {{name: linux}}\n"
-        ),
-        expect!["pod default/web-node-1"],
+        &format!("{GOOD}  ephemeralContainers:\n{ephemeral}"),
+        expect![[
+            r#"line 10, column 5: spec.ephemeralContainers: cannot be set on create: they are added to a pod that runs, through an API server"#
+        ]],
     );
 }
 

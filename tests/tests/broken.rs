@@ -1,0 +1,71 @@
+//! Pods that cannot run as they are, and what their status says of it.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use testkit::{Node, PodManifest};
+
+#[test]
+fn containers_that_cannot_start_or_go_on() -> Result<()> {
+    let node = Node::start()?;
+    let absent =
+        |name: &str| PodManifest::script(name, "").with("command", json!(["/no/such/program"]));
+    node.manifests.put_pod(&absent("typo"))?;
+    node.manifests.put_pod(&absent("typo-once").restart("Never"))?;
+    let writes = PodManifest::script("writes", "echo x >/file")
+        .with("securityContext", json!({"readOnlyRootFilesystem": true}))
+        .with("terminationMessagePolicy", json!("FallbackToLogsOnError"));
+    node.manifests.put_pod(&writes.restart("Never"))?;
+    let greedy = PodManifest::script("greedy", "exec tail /dev/zero")
+        .with("resources", json!({"limits": {"memory": "20Mi"}}));
+    node.manifests.put_pod(&greedy.restart("Never"))?;
+
+    let once = node.wait_pod("typo-once", "to have failed", |pod| pod.phase == "Failed")?;
+    let main = once.container("main")?;
+    assert_eq!((main.reason.as_str(), main.exit_code), ("StartError", Some(128)));
+    assert!(main.message.contains("/no/such/program"), "{}", main.message);
+
+    let typo = node.wait_pod("typo", "to be tried again", |pod| {
+        let reasons = ["RunContainerError", "CrashLoopBackOff"];
+        pod.container("main").is_ok_and(|m| reasons.contains(&m.reason.as_str()) && m.restarts > 0)
+    })?;
+    assert_eq!(typo.container("main")?.state, "waiting");
+
+    let writes = node.wait_pod("writes", "to have failed", |pod| pod.phase == "Failed")?;
+    let main = writes.container("main")?;
+    assert!(main.message.contains("Read-only file system"), "{main:?}");
+
+    let greedy = node.wait_pod("greedy", "to have failed", |pod| pod.phase == "Failed")?;
+    let main = greedy.container("main")?;
+    assert_eq!((main.reason.as_str(), main.exit_code), ("OOMKilled", Some(137)));
+    Ok(())
+}
+
+#[test]
+fn what_this_release_refuses_it_names() -> Result<()> {
+    let node = Node::start()?;
+    let pod = |name: &str| PodManifest::script(name, "exec sleep 1000");
+    let volumes = json!([{"name": "scratch", "emptyDir": {}}]);
+    node.manifests.put_pod(&pod("disk").spec("volumes", volumes))?;
+    // No API server, nobody to add one to a pod that runs.
+    let ephemeral = json!([{"name": "look", "image": "docker.io/library/busybox:latest"}]);
+    node.manifests.put_pod(&pod("debugged").spec("ephemeralContainers", ephemeral))?;
+    node.manifests.put_pod(&pod("good"))?;
+    node.wait_running("good")?;
+    for (file, words) in [
+        ("disk.json", "spec.volumes: not supported by this release"),
+        ("debugged.json", "spec.ephemeralContainers: cannot be set on create"),
+    ] {
+        node.eventually(&format!("{file} to be refused"), || {
+            let log = fs::read_to_string(node.klet.log_path()).context("klet has a log")?;
+            let told = log.lines().any(|line| line.contains(file) && line.contains(words));
+            ensure!(told, "the log does not say {words:?}");
+            Ok(())
+        })?;
+    }
+    for name in ["disk", "debugged"] {
+        assert!(node.in_runtime(name)?.0.is_empty(), "{name} has a sandbox");
+    }
+    Ok(())
+}
