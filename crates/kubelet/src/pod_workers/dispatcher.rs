@@ -1,10 +1,11 @@
 //! Starts and ends workers as the plan says, and supervises them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cgroups::CgroupError;
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet_model::{DesiredPod, FullName, Grace, PodSet, PodUid};
@@ -14,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use super::lifecycle::{self, Command, WorkerFacts};
 use super::worker::{Intent, Order, Report, Worker};
 use super::{Shared, orphan_files};
+use crate::container_manager::PodContainers;
 use crate::pleg::Existing;
 use crate::pod_plan::Termination;
 use crate::pod_sources::PodSetReader;
@@ -23,7 +25,7 @@ use crate::progress::{Obstacle, WaitingFor};
 const REPORTS_MAX: usize = 256;
 /// What a pod gets that only the runtime knows.
 const ORPHAN_GRACE: Grace = Grace::FLOOR;
-/// Pause after files of unknown pods could not be removed.
+/// Pause after what is left of unknown pods could not be removed.
 const SWEEP_RETRY: Duration = Duration::from_secs(60);
 /// Pause before a worker that panicked starts again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
@@ -35,7 +37,7 @@ pub(super) struct Dispatcher {
     workers: BTreeMap<PodUid, WorkerFacts>,
     orders: BTreeMap<PodUid, watch::Sender<Order>>,
     reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
-    /// When to clear files that a crash left behind; `None` once that is done.
+    /// When to clear what a crash left behind; `None` once that is done.
     sweep_at: Option<Instant>,
     /// What was last said about it.
     sweep_problem: Option<String>,
@@ -80,20 +82,34 @@ impl Dispatcher {
         let known = desired.pods.keys().chain(self.workers.keys());
         let known = known.chain(existing.iter().map(|pod| &pod.uid)).cloned().collect();
         let swept = orphan_files::sweep(&*self.shared.ports.fs, &self.shared.settings, &known);
+        let swept = swept.map_err(|error| error.to_string());
+        let swept = swept.and(self.sweep_groups(&known).map_err(|error| error.to_string()));
         self.sweep_at = match swept {
             Ok(()) => None,
             Err(error) => {
-                let error = error.to_string();
                 if self.sweep_problem.as_ref() != Some(&error) {
                     tracing::warn!(
                         error,
-                        "cannot remove files of pods that are no more; trying again"
+                        "cannot remove what is left of pods that are no more; trying again"
                     );
                     self.sweep_problem = Some(error);
                 }
                 Some(Instant::now() + SWEEP_RETRY)
             }
         };
+    }
+
+    /// Removes control groups of pods that nobody knows any more.
+    fn sweep_groups(&self, known: &BTreeSet<PodUid>) -> Result<(), CgroupError> {
+        let rules = self.shared.settings.resources.clone();
+        let groups = PodContainers::new(Arc::clone(&self.shared.ports.cgroups), rules);
+        let mut outcome = Ok(());
+        for uid in groups.orphans(known)? {
+            tracing::info!(pod = %uid, "removing the control group of a pod that is no more");
+            // One that cannot be removed must not keep the others.
+            outcome = outcome.and(groups.remove(&uid));
+        }
+        outcome
     }
 
     fn note(&mut self, report: &Report) {
