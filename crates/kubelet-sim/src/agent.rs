@@ -55,7 +55,8 @@ impl RunningAgent {
 fn reported_pod(view: &PodView) -> ReportedPod {
     let meta = &view.pod.metadata;
     let label = meta.labels.as_ref().and_then(|all| all.get(REVISION_LABEL));
-    let containers = view.status.container_statuses.iter().flatten();
+    let init = view.status.init_container_statuses.iter().flatten();
+    let containers = init.chain(view.status.container_statuses.iter().flatten());
     ReportedPod {
         uid: view.uid.as_str().to_owned(),
         name: meta.name.clone().unwrap_or_default(),
@@ -73,5 +74,6 @@ fn reported_container(status: &ContainerStatus) -> ReportedContainer {
         id: id.split_once("://").map(|(_, id)| id.to_owned()),
         restarts: status.restart_count,
         running: state.is_some_and(|state| state.running.is_some()),
+        ready: status.ready,
     }
 }

@@ -179,7 +179,7 @@ impl State {
                 self.publish_file(publishing, &file, &template);
             }
             (0..3, Some(template)) => {
-                let mut edited = template.edited(&mut self.rng);
+                let mut edited = template.edited(&mut self.rng, self.faults.features);
                 edited.revision = 0;
                 self.publish_file(publishing, &file, &edited);
             }
@@ -203,8 +203,12 @@ impl State {
     }
 
     fn random_pod(&mut self, index: usize, origin: &str) -> PodTemplate {
-        let fixed = self.rng.random_bool(0.2).then(|| format!("fixed-{origin}-{index}"));
-        PodTemplate::random(&mut self.rng, &format!("p{index}"), fixed)
+        let (name, features) = (format!("p{index}"), self.faults.features);
+        if self.rng.random_bool(0.2) {
+            let uid = format!("fixed-{origin}-{index}");
+            return PodTemplate::random_fixed(&mut self.rng, &name, &uid, features);
+        }
+        PodTemplate::random(&mut self.rng, &name, None, features)
     }
 
     fn half_write(&mut self, publishing: &Publishing, index: usize) -> Step {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cri::v1::ContainerState;
 
+use crate::container_template::{ContainerTemplate, ProbeRole};
 use crate::manifest::{NAMESPACE, PodTemplate, Restart};
 use crate::runtime::{Container, Sandbox, short};
 use crate::world::{State, Violation};
@@ -18,6 +19,10 @@ const BACKOFF_SLACK: Duration = Duration::from_secs(60);
 /// Dead instances of one container beside a live one: the policy's one, and one
 /// that its replacement has just pushed out.
 const DEAD_MAX: usize = 2;
+
+/// How long after a change of health every probe has noticed it, at the longest
+/// periods and thresholds of simulated manifests, and something was done about it.
+const PROBES_TAKE: Duration = Duration::from_secs(45);
 
 /// What the agent reports of one pod.
 #[derive(Debug, Clone)]
@@ -45,6 +50,8 @@ pub struct ReportedContainer {
     pub restarts: i32,
     /// Does `state.running` stand?
     pub running: bool,
+    /// `ready`.
+    pub ready: bool,
 }
 
 /// Where the agent keeps things on the node.
@@ -90,7 +97,10 @@ fn check(state: &State, reported: &[ReportedPod], layout: Layout<'_>) -> Result<
             runs_as_asked(state, &pod, &actual, layout.backoff_max)?;
         }
         few_dead_instances(state, &pod, &actual)?;
-        status_matches_runtime(&pod, &actual, done, reported)?;
+        if done && actual.newest.values().any(|c| c.is_running()) {
+            return fail(&pod, "runs on though it has ended");
+        }
+        status_matches_runtime(state, &pod, &actual, done, reported)?;
         uids.insert(actual.uid);
     }
     for pod in reported {
@@ -100,7 +110,16 @@ fn check(state: &State, reported: &[ReportedPod], layout: Layout<'_>) -> Result<
         }
         uids.insert(pod.uid.clone());
     }
+    no_stale_groups(state, &uids)?;
     no_stale_files(state, &uids, layout)
+}
+
+/// No control group outlives its pod.
+fn no_stale_groups(state: &State, uids: &BTreeSet<String>) -> Result<(), Violation> {
+    match state.groups.pods.keys().find(|uid| !uids.contains(uid.as_str())) {
+        Some(uid) => fail("", format!("control group of {uid} left behind")),
+        None => Ok(()),
+    }
 }
 
 fn fail<T>(pod: &str, text: impl Into<String>) -> Result<T, Violation> {
@@ -163,8 +182,7 @@ fn no_lost_pod<'a>(
     sandboxes.retain(|s| s.uid() == first.uid());
     let mut newest: BTreeMap<&str, &Container> = BTreeMap::new();
     for container in state.objects.containers.values().filter(|c| c.uid() == first.uid()) {
-        let mut named = template.containers.iter();
-        if !named.any(|(name, _)| name == container.name()) {
+        if template.container(container.name()).is_none() {
             if container.is_running() {
                 let text = format!("{} runs, which the manifest does not name", container.name());
                 return fail(pod, text);
@@ -186,12 +204,23 @@ fn is_done(actual: &Actual<'_>) -> bool {
     if template.restart == Restart::Never && !ready && !actual.newest.is_empty() {
         return true;
     }
-    let ended = |name: &str| {
-        actual.newest.get(name).is_some_and(|c| {
-            c.state == ContainerState::ContainerExited && !template.restart.restarts(c.exit_code)
+    let ended = |c: &ContainerTemplate| {
+        actual.newest.get(c.name.as_str()).is_some_and(|instance| {
+            instance.has_exited() && !c.restarts(template.restart, instance.exit_code)
         })
     };
-    template.containers.iter().all(|(name, _)| ended(name))
+    template.containers.iter().all(ended) || init_failed(actual)
+}
+
+/// Did an init container fail for good?
+fn init_failed(actual: &Actual<'_>) -> bool {
+    let template = actual.template;
+    template.init.iter().any(|c| {
+        actual.newest.get(c.name.as_str()).is_some_and(|instance| {
+            let code = instance.exit_code;
+            instance.has_exited() && code != 0 && !c.restarts(template.restart, code)
+        })
+    })
 }
 
 /// A pod that ended stays ended, even if an edit in place would let it run again.
@@ -213,25 +242,100 @@ fn runs_as_asked(
     let [sandbox] = ready[..] else {
         return fail(pod, format!("{} ready sandboxes instead of one", ready.len()));
     };
-    for (name, program) in &actual.template.containers {
-        let Some(container) = actual.newest.get(name.as_str()) else {
-            return fail(pod, format!("{name} was never created"));
-        };
-        let restarts = actual.template.restart.restarts(container.exit_code);
-        match container.state {
-            ContainerState::ContainerRunning if container.sandbox != sandbox.id => {
-                return fail(pod, format!("{name} runs in an old sandbox"));
-            }
-            ContainerState::ContainerRunning if container.image != program.image() => {
-                return fail(pod, format!("{name} runs {}", container.image));
-            }
-            ContainerState::ContainerRunning => {}
-            ContainerState::ContainerExited if !restarts => {}
-            ContainerState::ContainerExited
-                if container.ended_at + backoff_max + BACKOFF_SLACK > state.now() => {}
-            other => {
-                return fail(pod, format!("{name} is {}", other.as_str_name()));
-            }
+    let mut may_be_absent = false;
+    let initialised = actual.template.containers.iter().any(|c| {
+        let newest = actual.newest.get(c.name.as_str());
+        newest.is_some_and(|newest| newest.sandbox == sandbox.id)
+    });
+    for defined in &actual.template.init {
+        let instance = actual.newest.get(defined.name.as_str());
+        let here = instance.filter(|c| c.sandbox == sandbox.id);
+        let done = here.is_some_and(|c| c.has_exited() && c.exit_code == 0);
+        if !defined.sidecar && (initialised || done) {
+            continue;
+        }
+        if !may_be_absent || here.is_some() {
+            runs_or_rests(state, pod, actual, defined, sandbox, backoff_max)?;
+        }
+        let passes = defined.sidecar && here.is_some_and(|c| has_started(state, defined, c));
+        may_be_absent |= !passes && !initialised;
+    }
+    for defined in &actual.template.containers {
+        if !may_be_absent || actual.newest.contains_key(defined.name.as_str()) {
+            runs_or_rests(state, pod, actual, defined, sandbox, backoff_max)?;
+        }
+    }
+    Ok(())
+}
+
+/// Has an instance got through its start, as far as its program tells?
+fn has_started(state: &State, defined: &ContainerTemplate, instance: &Container) -> bool {
+    let probed = defined.probe_of(ProbeRole::Startup).is_some();
+    instance.is_running()
+        && (!probed || state.answers.has_started(&instance.sandbox, instance.name()))
+}
+
+/// A container runs what it should where it should, or has reason not to.
+fn runs_or_rests(
+    state: &State,
+    pod: &str,
+    actual: &Actual<'_>,
+    defined: &ContainerTemplate,
+    sandbox: &Sandbox,
+    backoff_max: Duration,
+) -> Result<(), Violation> {
+    let name = &defined.name;
+    let Some(container) = actual.newest.get(name.as_str()) else {
+        return fail(pod, format!("{name} was never created"));
+    };
+    let restarts = defined.restarts(actual.template.restart, container.exit_code);
+    match container.state {
+        ContainerState::ContainerRunning if container.sandbox != sandbox.id => {
+            fail(pod, format!("{name} runs in an old sandbox"))
+        }
+        ContainerState::ContainerRunning if container.image != defined.program.image() => {
+            fail(pod, format!("{name} runs {}", container.image))
+        }
+        ContainerState::ContainerRunning => Ok(()),
+        ContainerState::ContainerExited if !restarts => Ok(()),
+        ContainerState::ContainerExited
+            if container.ended_at + backoff_max + BACKOFF_SLACK > state.now() =>
+        {
+            Ok(())
+        }
+        other => fail(pod, format!("{name} is {}", other.as_str_name())),
+    }
+}
+
+/// Probes have done their work: what is well is ready, what is not is not, and
+/// what its liveness condemns does not run.
+fn follows_probes(
+    state: &State,
+    pod: &str,
+    actual: &Actual<'_>,
+    report: &ReportedPod,
+) -> Result<(), Violation> {
+    let init = actual.template.init.iter().filter(|c| c.sidecar);
+    for defined in init.chain(&actual.template.containers) {
+        let name = defined.name.as_str();
+        let Some(instance) = actual.newest.get(name).filter(|c| c.is_running()) else { continue };
+        let age = state.now().saturating_sub(instance.ran_at);
+        if !instance.program().is_steady(age, PROBES_TAKE) {
+            continue;
+        }
+        let Some(status) = report.containers.iter().find(|c| c.name == name) else { continue };
+        let well = state.is_well(instance);
+        let probed = |role| defined.probe_of(role).is_some();
+        let started = !probed(ProbeRole::Startup)
+            || state.answers.has_started(&instance.sandbox, instance.name());
+        if !well && started && probed(ProbeRole::Liveness) {
+            return fail(pod, format!("{name} runs though its liveness fails"));
+        }
+        if well && !status.ready {
+            return fail(pod, format!("{name} is well but not ready"));
+        }
+        if !well && status.ready && (probed(ProbeRole::Readiness) || !started) {
+            return fail(pod, format!("{name} is ready but not well"));
         }
     }
     Ok(())
@@ -255,6 +359,7 @@ fn few_dead_instances(state: &State, pod: &str, actual: &Actual<'_>) -> Result<(
 
 /// The agent reports what the runtime holds.
 fn status_matches_runtime(
+    state: &State,
     pod: &str,
     actual: &Actual<'_>,
     done: bool,
@@ -279,7 +384,9 @@ fn status_matches_runtime(
             let text = format!("status of {name} says running: {}", status.running);
             return fail(pod, text);
         }
-        if i64::from(status.restarts) != i64::from(container.attempt()) {
+        // Where the whole pod restarts, instances are removed and the status counts on.
+        let counts = i64::from(status.restarts).cmp(&container.attempt().into());
+        if counts.is_lt() || (counts.is_gt() && !may_start_over(actual.template)) {
             let text = format!(
                 "{name}: {} restarts reported, attempt {}",
                 status.restarts,
@@ -288,19 +395,25 @@ fn status_matches_runtime(
             return fail(pod, text);
         }
     }
-    let names = actual.template.containers.iter().map(|(name, _)| name);
-    let all_zero = names
-        .map(|name| actual.newest.get(name.as_str()))
-        .all(|c| c.is_some_and(|c| c.exit_code == 0));
-    let all_ran = actual.template.containers.iter().all(|(name, _)| {
-        let newest = actual.newest.get(name.as_str());
-        newest.is_some_and(|c| c.state != ContainerState::ContainerCreated)
-    });
+    follows_probes(state, pod, actual, report)?;
+    let newest_of = |c: &ContainerTemplate| actual.newest.get(c.name.as_str());
+    let regular = &actual.template.containers;
+    let all_zero = !init_failed(actual)
+        && regular.iter().all(|c| newest_of(c).is_some_and(|c| c.exit_code == 0));
+    let all_ran = regular
+        .iter()
+        .all(|c| newest_of(c).is_some_and(|c| c.state != ContainerState::ContainerCreated));
+    let initialises = !actual.template.init.is_empty();
     let phase = match (done, all_zero) {
+        // A pod goes back to its beginning with each sandbox.
+        (false, _) if initialises && report.phase == "Pending" => return Ok(()),
         (false, _) => "Running",
         // A pod that never restarts and lost its sandbox before all of its
         // containers ran cannot go on; upstream leaves it pending.
         (true, _) if !all_ran && report.phase == "Pending" => return Ok(()),
+        // A pod that never restarts gets no new sandbox, though some of its
+        // containers would restart; upstream's phase waits for those.
+        (true, _) if report.phase == "Running" && some_would_restart(actual) => return Ok(()),
         // Which of the two depends on the text that was in force when it ended.
         (true, _) if ended_before_an_edit(actual, reported) => return Ok(()),
         (true, true) => "Succeeded",
@@ -310,6 +423,19 @@ fn status_matches_runtime(
         return fail(pod, format!("phase is {} instead of {phase}", report.phase));
     }
     Ok(())
+}
+
+/// May an exit start the whole pod over?
+fn may_start_over(template: &PodTemplate) -> bool {
+    let mut all = template.init.iter().chain(&template.containers);
+    all.any(|c| c.own_restart.is_some_and(|own| own.all))
+}
+
+fn some_would_restart(actual: &Actual<'_>) -> bool {
+    actual.template.containers.iter().any(|c| {
+        let newest = actual.newest.get(c.name.as_str());
+        newest.is_some_and(|i| c.restarts(actual.template.restart, i.exit_code))
+    })
 }
 
 /// No log link and no log directory outlives its pod.

@@ -8,6 +8,8 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::container_template::Features;
+
 /// How the runtime offers life-cycle events for a whole run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventSupport {
@@ -71,6 +73,12 @@ pub struct Faults {
     pub stop_unknown_refused: bool,
     /// Images are absent until pulled.
     pub images_absent: bool,
+    /// An endpoint that is well does not answer a probe.
+    pub probe_lost: f64,
+    /// A control group cannot be made or removed.
+    pub cgroup_error: f64,
+    /// What manifests use.
+    pub features: Features,
 }
 
 impl Faults {
@@ -102,6 +110,9 @@ impl Faults {
             foreign: false,
             stop_unknown_refused: false,
             images_absent: false,
+            probe_lost: 0.0,
+            cgroup_error: 0.0,
+            features: Features::default(),
         }
     }
 
@@ -139,6 +150,9 @@ impl Faults {
             foreign: rng.random_bool(0.5),
             stop_unknown_refused: rng.random_bool(0.5),
             images_absent: rng.random_bool(0.5),
+            probe_lost: rate(&mut rng, 0.3),
+            cgroup_error: rate(&mut rng, 0.3),
+            features: Features::swarm(&mut rng),
         }
     }
 
@@ -150,6 +164,7 @@ impl Faults {
             foreign: self.foreign,
             stop_unknown_refused: self.stop_unknown_refused,
             images_absent: self.images_absent,
+            features: self.features,
             churn_weight: 0,
             ..Self::none()
         }

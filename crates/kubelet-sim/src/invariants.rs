@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cri::v1;
 
-use crate::manifest::{REVISION_LABEL, Restart};
+use crate::manifest::{PodTemplate, REVISION_LABEL};
 use crate::runtime::{Container, short};
 use crate::world::State;
 
@@ -50,6 +50,10 @@ struct Run {
 impl State {
     /// A changing call is made.
     pub(crate) fn count_call(&mut self, call: &crate::runtime::Call) {
+        // Probes are many by design.
+        if call.name == "ExecSync" {
+            return;
+        }
         let minute = self.now().as_secs() / 60;
         if self.history.minute != minute {
             (self.history.minute, self.history.calls) = (minute, 0);
@@ -71,6 +75,11 @@ impl State {
         let pod = config.metadata.as_ref().map_or("", |m| &m.name).to_owned();
         if !self.oracle.explains_start(revision, self.now()) {
             self.violate(&pod, format!("sandbox asked for revision {revision}, which is gone"));
+        }
+        let parent = config.linux.as_ref().map_or("", |linux| &linux.cgroup_parent);
+        let uid = config.metadata.as_ref().map_or("", |m| &m.uid);
+        if !parent.is_empty() && !self.groups.has(uid) {
+            self.violate(&pod, format!("sandbox asked for before its control group {parent}"));
         }
     }
 
@@ -117,13 +126,24 @@ impl State {
                 && other.uid() == sandbox.uid()
                 && (other.ready || other.attempt() > sandbox.attempt())
         });
-        // Nobody told the agent that it runs, and it may not have looked since.
-        let unheard_of = !container.start_answered && container.ran_at + SIGHT_LAG >= self.now();
         !sandbox.ready
-            || unheard_of
+            || self.is_unheard_of(container)
             || rival_sandbox
-            || self.twins(container).next().is_some()
+            || self.has_twin(container)
             || self.oracle.explains_stop(sandbox.revision(), sandbox.asked_at)
+            || self.probes_explain_stop(container, sandbox.revision())
+            || self.answers.hook_failed.contains(&container.id)
+            || self.started_over_since(container.uid(), container.ran_at)
+            || self.pod_is_over(container)
+    }
+
+    /// Nobody told the agent that it runs, and it may not have looked since.
+    pub(crate) fn is_unheard_of(&self, container: &Container) -> bool {
+        !container.start_answered && container.ran_at + SIGHT_LAG >= self.now()
+    }
+
+    pub(crate) fn has_twin(&self, container: &Container) -> bool {
+        self.twins(container).next().is_some()
     }
 
     fn twins<'a>(&'a self, container: &'a Container) -> impl Iterator<Item = &'a Container> {
@@ -184,8 +204,10 @@ impl State {
             ));
         }
         broken.extend(self.rerun_of_finished(container));
+        let container = &self.objects.containers[id];
         let key = (container.uid().to_owned(), container.name().to_owned());
         broken.extend(self.remember_run(key, id));
+        broken.extend(self.note_order(id));
         for text in broken {
             self.violate(&pod, text);
         }
@@ -197,11 +219,7 @@ impl State {
         let template = self.oracle.in_force(sandbox.revision())?;
         let key = (container.uid().to_owned(), container.name().to_owned());
         let last = self.history.runs.get(&key)?.back()?;
-        let finished = match template.restart {
-            Restart::Always => false,
-            Restart::OnFailure => last.exit_code == Some(0) && !last.stop_asked,
-            Restart::Never => true,
-        };
+        let finished = self.is_finished(template, container, last);
         // An agent that never heard of a run cannot know that it took place.
         let excused = !last.heard_of || self.oracle.explains_stop(sandbox.revision(), last.at);
         (finished && !excused).then(|| {
@@ -210,9 +228,23 @@ impl State {
                 container.name(),
                 container.attempt(),
                 short(&last.container),
-                template.restart.as_str()
+                if last.exit_code == Some(0) { "done" } else { "failed for good" }
             )
         })
+    }
+
+    fn is_finished(&self, template: &PodTemplate, container: &Container, last: &Run) -> bool {
+        let Some((init, me)) = template.container(container.name()) else { return false };
+        if me.sidecar || self.started_over_since(container.uid(), last.at) {
+            return false;
+        }
+        match last.exit_code {
+            // An init container's work is lost with its sandbox.
+            Some(0) if init => last.sandbox == container.sandbox && !last.stop_asked,
+            Some(0) if last.stop_asked => me.never_restarts(template.restart),
+            Some(code) => !me.restarts(template.restart, code),
+            None => me.never_restarts(template.restart),
+        }
     }
 
     fn remember_run(&mut self, key: (String, String), id: &str) -> Option<String> {
@@ -263,5 +295,6 @@ impl State {
         if let Some(run) = run {
             run.exit_code = Some(code);
         }
+        self.note_exit(id);
     }
 }

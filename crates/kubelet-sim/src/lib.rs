@@ -10,11 +10,14 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod agent;
+mod answers;
 mod chaos;
 pub mod checkers;
+mod container_template;
 mod faults;
 mod foreign;
 mod invariants;
+mod lifecycle;
 mod manifest;
 mod node;
 mod oracle;
@@ -26,6 +29,9 @@ mod sim;
 mod trace;
 mod world;
 
+pub use container_template::{
+    ContainerTemplate, Features, Hook, OwnRestart, ProbeRole, ProbeTemplate, Way,
+};
 pub use faults::{EventSupport, Faults};
 pub use manifest::{NAMESPACE, PodTemplate, REVISION_LABEL, Restart};
 pub use node::{SimClock, SimFs, SimHttp, SimProbeNet};

@@ -4,9 +4,10 @@
 //! revision travels as a label, so every sandbox tells which text it came from.
 
 use rand::rngs::StdRng;
-use rand::{Rng, RngExt};
+use rand::{Rng, RngExt, SeedableRng};
 use serde_json::{Value, json};
 
+use crate::container_template::{ContainerTemplate, Features};
 use crate::runtime::Program;
 
 /// Label that carries a manifest's revision.
@@ -55,8 +56,10 @@ pub struct PodTemplate {
     pub restart: Restart,
     /// Termination grace period.
     pub grace_secs: u32,
-    /// Containers: name and program.
-    pub containers: Vec<(String, Program)>,
+    /// Init containers and sidecars, in order.
+    pub init: Vec<ContainerTemplate>,
+    /// Regular containers.
+    pub containers: Vec<ContainerTemplate>,
     /// Use the node's network.
     pub host_network: bool,
     /// Which text this is; set when it is published.
@@ -71,7 +74,8 @@ impl PodTemplate {
             fixed_uid: None,
             restart: Restart::Always,
             grace_secs: 5,
-            containers: vec![("app".to_owned(), Program::Run { term_ms: 200 })],
+            init: Vec::new(),
+            containers: vec![ContainerTemplate::new("app", Program::Run { term_ms: 200 })],
             host_network: false,
             revision: 0,
         }
@@ -80,7 +84,7 @@ impl PodTemplate {
     /// The same pod with another program in its first container.
     pub fn program(mut self, program: Program) -> Self {
         if let Some(first) = self.containers.first_mut() {
-            first.1 = program;
+            first.program = program;
         }
         self
     }
@@ -97,34 +101,84 @@ impl PodTemplate {
         self
     }
 
+    /// The same pod with one more init container or sidecar.
+    pub fn with_init(mut self, container: ContainerTemplate) -> Self {
+        self.init.push(container);
+        self
+    }
+
+    /// The same pod with its first container changed.
+    pub fn with_app(mut self, change: impl FnOnce(&mut ContainerTemplate)) -> Self {
+        if let Some(first) = self.containers.first_mut() {
+            change(first);
+        }
+        self
+    }
+
+    /// One of the pod's containers, and whether it is among the init containers.
+    pub fn container(&self, name: &str) -> Option<(bool, &ContainerTemplate)> {
+        let init = self.init.iter().map(|c| (true, c));
+        let mut all = init.chain(self.containers.iter().map(|c| (false, c)));
+        all.find(|(_, c)| c.name == name)
+    }
+
+    /// Is this container started again after an exit with `code`? One that the
+    /// pod no longer has is not.
+    pub fn restarts(&self, name: &str, code: i32) -> bool {
+        self.container(name).is_some_and(|(_, c)| c.restarts(self.restart, code))
+    }
+
     /// A random pod.
-    pub fn random(rng: &mut StdRng, name: &str, fixed_uid: Option<String>) -> Self {
+    pub fn random(
+        rng: &mut StdRng,
+        name: &str,
+        fixed_uid: Option<String>,
+        features: Features,
+    ) -> Self {
         let restart = match rng.random_range(0..10) {
             0..6 => Restart::Always,
             6..8 => Restart::OnFailure,
             _ => Restart::Never,
         };
-        let containers =
-            (0..rng.random_range(1..=2)).map(|i| (format!("c{i}"), random_program(rng))).collect();
+        let containers = (0..rng.random_range(1..=2))
+            .map(|i| {
+                let program = random_program(rng, features);
+                ContainerTemplate::random(rng, &format!("c{i}"), features, program)
+            })
+            .collect();
         Self {
             name: name.to_owned(),
             fixed_uid,
             restart,
             grace_secs: rng.random_range(1..=20),
+            init: random_init(rng, features),
             containers,
             host_network: rng.random_bool(0.1),
             revision: 0,
         }
     }
 
+    /// A random pod of a uid that its manifest fixes: a spec cannot change but
+    /// for its images, so the uid decides everything else.
+    pub fn random_fixed(rng: &mut StdRng, name: &str, uid: &str, features: Features) -> Self {
+        let seed = uid.bytes().fold(7, |hash: u64, byte| hash.wrapping_mul(31) + u64::from(byte));
+        let mut shape = StdRng::seed_from_u64(seed);
+        let mut pod = Self::random(&mut shape, name, Some(uid.to_owned()), features);
+        for container in &mut pod.containers {
+            container.program = random_program(rng, features);
+        }
+        pod.grace_secs = rng.random_range(1..=20);
+        pod
+    }
+
     /// An edit of this pod, as an operator would make it.
-    pub fn edited(&self, rng: &mut StdRng) -> Self {
+    pub fn edited(&self, rng: &mut StdRng, features: Features) -> Self {
         let mut next = self.clone();
         match rng.random_range(0..3) {
             0 => next.grace_secs = rng.random_range(1..=20),
             1 => {
                 let at = rng.random_range(0..next.containers.len());
-                next.containers[at].1 = random_program(rng);
+                next.containers[at].program = random_program(rng, features);
             }
             // The label carries the new revision: a change of metadata alone.
             _ => {}
@@ -134,13 +188,8 @@ impl PodTemplate {
 
     /// The manifest as a JSON object.
     pub fn to_json(&self) -> Value {
-        let containers = |list: &[(String, Program)]| -> Vec<Value> {
-            list.iter()
-                .map(|(name, program)| {
-                    json!({"name": name, "image": program.image(),
-                           "imagePullPolicy": "IfNotPresent"})
-                })
-                .collect()
+        let containers = |list: &[ContainerTemplate]| -> Vec<Value> {
+            list.iter().map(|container| container.to_json(self.host_network)).collect()
         };
         let mut pod = json!({
             "apiVersion": "v1",
@@ -156,6 +205,9 @@ impl PodTemplate {
                 "containers": containers(&self.containers),
             },
         });
+        if !self.init.is_empty() {
+            pod["spec"]["initContainers"] = json!(containers(&self.init));
+        }
         if let Some(uid) = &self.fixed_uid {
             pod["metadata"]["uid"] = json!(uid);
         }
@@ -176,8 +228,8 @@ impl PodTemplate {
     }
 }
 
-fn random_program(rng: &mut impl Rng) -> Program {
-    match rng.random_range(0..10) {
+fn random_program(rng: &mut impl Rng, features: Features) -> Program {
+    let program = match rng.random_range(0..10) {
         0..5 => Program::Run { term_ms: rng.random_range(10..2_000) },
         5 => Program::Run { term_ms: rng.random_range(5_000..30_000) },
         6 => Program::Deaf,
@@ -185,25 +237,75 @@ fn random_program(rng: &mut impl Rng) -> Program {
         _ => {
             Program::Exit { code: rng.random_range(1..=4), after_ms: rng.random_range(200..60_000) }
         }
+    };
+    match program {
+        Program::Run { term_ms } if features.probes && rng.random_bool(0.7) => {
+            random_server(rng, term_ms)
+        }
+        other => other,
     }
+}
+
+fn random_server(rng: &mut impl Rng, term_ms: u32) -> Program {
+    let from_ms = if rng.random_bool(0.5) { 0 } else { rng.random_range(0..8_000) };
+    let ends = rng.random_bool(0.4);
+    let until_ms = if ends { rng.random_range(20_000..120_000) } else { 0 };
+    Program::Serve { from_ms, until_ms, term_ms }
+}
+
+fn random_init(rng: &mut StdRng, features: Features) -> Vec<ContainerTemplate> {
+    let mut all = Vec::new();
+    for index in 0..rng.random_range(0..=3) {
+        match rng.random_bool(0.5) {
+            true if features.init => all.push(random_init_container(rng, &format!("i{index}"))),
+            false if features.sidecars => {
+                all.push(random_sidecar(rng, &format!("s{index}"), features));
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+fn random_init_container(rng: &mut StdRng, name: &str) -> ContainerTemplate {
+    let after_ms = rng.random_range(10..10_000);
+    let program = match rng.random_range(0..8) {
+        0..5 => Program::Exit { code: 0, after_ms },
+        5..7 => Program::Flaky { fails: rng.random_range(1..=3), after_ms },
+        _ => Program::Exit { code: 1, after_ms },
+    };
+    ContainerTemplate::new(name, program)
+}
+
+fn random_sidecar(rng: &mut StdRng, name: &str, features: Features) -> ContainerTemplate {
+    let term_ms = rng.random_range(10..3_000);
+    let program = match rng.random_range(0..8) {
+        0..6 => Program::Run { term_ms },
+        6 => random_server(rng, term_ms),
+        _ => Program::Exit { code: 0, after_ms: rng.random_range(5_000..60_000) },
+    };
+    ContainerTemplate::random(rng, name, Features { rules: false, ..features }, program)
+        .as_sidecar()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rand::SeedableRng;
 
     #[test]
     fn manifests_are_pods() {
         let mut rng = StdRng::seed_from_u64(1);
+        let all = Features { init: true, sidecars: true, probes: true, hooks: true, rules: true };
         for i in 0..50 {
             let fixed = (i % 3 == 0).then(|| format!("uid-{i}"));
-            let template = PodTemplate::random(&mut rng, "web", fixed.clone());
+            let template = PodTemplate::random(&mut rng, "web", fixed.clone(), all);
             let pod: k8s_openapi::api::core::v1::Pod =
                 serde_json::from_str(&template.to_text()).expect("a manifest is a pod");
             assert_eq!(pod.metadata.uid, fixed);
             let spec = pod.spec.expect("a manifest has a spec");
             assert_eq!(spec.containers.len(), template.containers.len());
+            let init = spec.init_containers.unwrap_or_default();
+            assert_eq!(init.len(), template.init.len());
         }
     }
 }

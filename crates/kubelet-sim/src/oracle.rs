@@ -186,6 +186,23 @@ impl Oracle {
             .any(|entry| entry.wanted != Wanted::No || entry.gone_at + START_LAG >= now)
     }
 
+    /// Every text that a pod made from this revision may follow.
+    pub fn kin_templates(&self, revision: u64) -> impl Iterator<Item = &PodTemplate> {
+        self.kin(revision).map(|entry| &entry.template)
+    }
+
+    /// Did the manifests change for a pod of this revision since then?
+    pub fn changed_since(&self, revision: u64, since: Duration) -> bool {
+        self.kin(revision).any(|entry| {
+            entry.wanted == Wanted::No || entry.shaken_at.is_some_and(|at| at >= since)
+        })
+    }
+
+    /// Was every text of the pod gone before then?
+    pub fn is_gone_before(&self, revision: u64, then: Duration) -> bool {
+        self.kin(revision).all(|entry| entry.wanted == Wanted::No && entry.gone_at <= then)
+    }
+
     /// The revision and, where a fixed uid joins them, its predecessors and successors.
     fn kin(&self, revision: u64) -> impl Iterator<Item = &Revision> {
         let uid =

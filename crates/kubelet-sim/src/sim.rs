@@ -158,6 +158,7 @@ impl SimWorld {
             let mut state = self.world.lock();
             state.crash_wanted = false;
             state.history.life = self.lives;
+            state.courses.life_began = state.now();
             state.note("", format!("agent starts, life {}", self.lives));
         }
         let settings = self.settings.clone();

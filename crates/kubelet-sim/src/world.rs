@@ -15,8 +15,10 @@ use rand::{RngExt, SeedableRng};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::answers::Answers;
 use crate::faults::Faults;
 use crate::invariants::History;
+use crate::lifecycle::Courses;
 use crate::manifest::PodTemplate;
 use crate::node::{Endpoints, FileTree, PodGroups, WebPage};
 use crate::oracle::{Oracle, Place};
@@ -46,6 +48,8 @@ pub(crate) struct State {
     pub(crate) endpoints: Endpoints,
     pub(crate) oracle: Oracle,
     pub(crate) history: History,
+    pub(crate) courses: Courses,
+    pub(crate) answers: Answers,
     /// Twists to apply to the next calls of a name, before any random ones.
     pub(crate) script: VecDeque<(&'static str, Twist)>,
     pub(crate) runtime_down: bool,
@@ -105,6 +109,8 @@ impl World {
                 endpoints: Endpoints::default(),
                 oracle: Oracle::default(),
                 history: History::default(),
+                courses: Courses::default(),
+                answers: Answers::default(),
                 script: VecDeque::new(),
                 runtime_down: false,
                 crash_wanted: false,

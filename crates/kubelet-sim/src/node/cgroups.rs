@@ -19,6 +19,13 @@ pub(crate) struct PodGroups {
     pub(crate) tier_shares: BTreeMap<&'static str, u64>,
 }
 
+impl PodGroups {
+    /// Does a pod have a group?
+    pub(crate) fn has(&self, uid: &str) -> bool {
+        self.pods.keys().any(|known| known.as_str() == uid)
+    }
+}
+
 /// The control group port of one life.
 pub struct SimCgroups {
     world: Arc<World>,
@@ -36,7 +43,13 @@ impl SimCgroups {
         if !self.life.is_alive() {
             return Err(CgroupError::DriverUnknown);
         }
-        Ok(act(&mut self.world.lock().groups))
+        let mut state = self.world.lock();
+        let rate = state.faults.cgroup_error;
+        if state.chance(rate) {
+            let source = Arc::new(std::io::Error::other("simulated: device or resource busy"));
+            return Err(CgroupError::Create { path: "/sim".into(), source });
+        }
+        Ok(act(&mut state.groups))
     }
 }
 
@@ -58,6 +71,9 @@ impl PodCgroups for SimCgroups {
         })
     }
     fn remove_pod(&self, uid: &PodUid) -> Result<(), CgroupError> {
+        if self.life.is_alive() {
+            self.world.lock().check_group_removed(uid.as_str());
+        }
         self.with(|groups| {
             groups.pods.remove(uid);
         })

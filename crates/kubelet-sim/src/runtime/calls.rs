@@ -15,8 +15,12 @@ use tonic::Code;
 
 use super::fate::{Call, REQUEST_LIMIT, change, look};
 use super::model::{POD_NAME, image_id, refused, short};
+use crate::container_template::Command;
 use crate::faults::EventSupport;
 use crate::world::{Life, World};
+
+/// Longer than any run.
+const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The runtime as one life of the agent sees it.
 pub struct SimRuntime {
@@ -197,13 +201,13 @@ impl cri::Runtime for SimRuntime {
         }
         let answer = change(&self.world, &self.life, call, move |world, inside| async move {
             sleep(inside).await;
-            let program = {
+            let exits = {
                 let mut state = world.lock();
                 let rate = state.faults.start_error;
                 let fail = state.chance(rate);
                 state.start(&id, fail)?
             };
-            if let Some((after, code)) = program.own_exit() {
+            if let Some((after, code)) = exits {
                 tokio::spawn(async move {
                     sleep(after).await;
                     let reason = if code == 0 { "Completed" } else { "Error" };
@@ -224,7 +228,9 @@ impl cri::Runtime for SimRuntime {
         call.limit = Some(REQUEST_LIMIT + grace);
         let id = id.to_owned();
         if self.life.is_alive() {
-            self.world.lock().check_stop_asked(&id, call.name);
+            let mut state = self.world.lock();
+            state.check_stop_order(&id, grace);
+            state.check_stop_asked(&id, call.name);
         }
         change(&self.world, &self.life, call, move |world, inside| async move {
             sleep(inside).await;
@@ -286,20 +292,22 @@ impl cri::Runtime for SimRuntime {
         command: Vec<String>,
         limit: Option<Duration>,
     ) -> Result<v1::ExecSyncResponse, CallError> {
-        let mut call = self.call("ExecSync", short(id), self.pod_of_container(id));
+        let asked = Command::parse(&command);
+        let object = format!("{} {}", short(id), command.join(" "));
+        let mut call = self.call("ExecSync", &object, self.pod_of_container(id));
         call.limit = limit.map(|limit| REQUEST_LIMIT + limit);
-        let id = id.to_owned();
-        change(&self.world, &self.life, call, move |world, inside| async move {
-            sleep(inside).await;
-            let state = world.lock();
-            let container = state.objects.containers.get(&id).ok_or_else(|| not_found(&id))?;
-            if !container.is_running() {
-                return Err(refused(Code::Unknown, "container is not running"));
-            }
-            let exit_code = exit_code_of(&command);
-            Ok(v1::ExecSyncResponse { exit_code, ..Default::default() })
+        if self.life.is_alive() && matches!(asked, Command::PreStop(_)) {
+            self.world.lock().check_pre_stop(id);
+        }
+        let owned = id.to_owned();
+        let answer = change(&self.world, &self.life, call, move |world, inside| async move {
+            sleep(limit.map_or(inside, |limit| inside.min(limit))).await;
+            run_command(&world, &owned, asked, limit).await
         })
-        .await
+        .await;
+        let well = answer.as_ref().is_ok_and(|answer| answer.exit_code == 0);
+        self.world.lock().note_exec(id, asked, well);
+        answer
     }
 
     async fn exec(&self, request: v1::ExecRequest) -> Result<String, CallError> {
@@ -378,12 +386,41 @@ impl cri::Runtime for SimRuntime {
     }
 }
 
-/// A simulated command is `exit CODE`; anything else succeeds.
-fn exit_code_of(command: &[String]) -> i32 {
-    match command {
-        [exit, code] if exit == "exit" => code.parse().unwrap_or(0),
-        _ => 0,
+/// Runs a command in a container, at most until either of them ends.
+async fn run_command(
+    world: &World,
+    id: &str,
+    command: Command,
+    limit: Option<Duration>,
+) -> Result<v1::ExecSyncResponse, CallErrorKind> {
+    let mut ended = {
+        let state = world.lock();
+        let container = state.objects.containers.get(id).ok_or_else(|| not_found(id))?;
+        if !container.is_running() {
+            return Err(refused(Code::Unknown, "container is not running"));
+        }
+        container.ended.subscribe()
+    };
+    let takes = command.takes().unwrap_or(Duration::MAX);
+    tokio::select! { biased;
+        _ = ended.wait_for(|done| *done) => {
+            return Err(refused(Code::Unknown, "the container ended"));
+        }
+        () = sleep(takes.min(FOR_EVER)) => {}
+        () = sleep(limit.unwrap_or(FOR_EVER)) => {
+            return Err(refused(Code::DeadlineExceeded, "the command took too long"));
+        }
     }
+    let state = world.lock();
+    let exit_code = match command {
+        Command::Probe(_) => {
+            let container = state.objects.containers.get(id).ok_or_else(|| not_found(id))?;
+            i32::from(!state.is_well(container))
+        }
+        Command::PostStart(hook) | Command::PreStop(hook) => i32::from(hook.code),
+        Command::Other => 0,
+    };
+    Ok(v1::ExecSyncResponse { exit_code, ..Default::default() })
 }
 
 fn not_found(id: &str) -> CallErrorKind {

@@ -104,10 +104,16 @@ impl Container {
     pub(crate) fn is_running(&self) -> bool {
         self.state == v1::ContainerState::ContainerRunning
     }
+    pub(crate) fn has_exited(&self) -> bool {
+        self.state == v1::ContainerState::ContainerExited
+    }
     pub(crate) fn program(&self) -> Program {
         Program::of_image(&self.image).unwrap_or(Program::Deaf)
     }
 }
+
+/// When and how a process ends by itself.
+pub(crate) type Exits = Option<(Duration, i32)>;
 
 /// The id under which the runtime knows an image.
 pub(crate) fn image_id(name: &str) -> String {
@@ -183,6 +189,7 @@ impl State {
             ),
         );
         let uid = sandbox.uid().to_owned();
+        self.answers.own(&sandbox.ip, &uid);
         self.objects.sandboxes.insert(id.clone(), sandbox);
         self.announce(&id, &uid, RuntimeEventKind::Created);
         if ready {
@@ -298,8 +305,9 @@ impl State {
         Ok(id)
     }
 
-    /// Starts a created container. With `fail` its process cannot be run.
-    pub(crate) fn start(&mut self, id: &str, fail: bool) -> Result<Program, CallErrorKind> {
+    /// Starts a created container; tells when and how it ends by itself. With
+    /// `fail` its process cannot be run.
+    pub(crate) fn start(&mut self, id: &str, fail: bool) -> Result<Exits, CallErrorKind> {
         let container = self.objects.containers.get(id);
         let sandbox = container.and_then(|c| self.objects.sandboxes.get(&c.sandbox));
         let ready = sandbox.is_some_and(|s| s.ready);
@@ -316,7 +324,7 @@ impl State {
         }
         container.started_ns = wall;
         let (pod, uid) = (container.pod().to_owned(), container.uid().to_owned());
-        let program = container.program();
+        let exits = container.program().own_exit(container.attempt());
         if fail {
             container.started_ns = 0;
             self.end(id, 128, "StartError");
@@ -336,7 +344,7 @@ impl State {
         self.files.write_log(&log, stamp);
         self.announce(id, &uid, RuntimeEventKind::Started);
         self.check_started(id);
-        Ok(program)
+        Ok(exits)
     }
 
     /// A container's process ends. Not running is fine.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kubelet_sim::{PodTemplate, Restart, SimWorld, Twist};
+use kubelet_sim::{ContainerTemplate, PodTemplate, Restart, SimWorld, Twist};
 
 use crate::web;
 
@@ -97,8 +97,8 @@ fn start_container_takes_effect_while_it_is_tried_again() {
 #[test]
 fn container_removed_in_place_ends() {
     let mut template = PodTemplate::steady("web").with_uid("fixed");
-    let extra = template.containers[0].1;
-    template.containers.push(("extra".to_owned(), extra));
+    let extra = template.containers[0].program;
+    template.containers.push(ContainerTemplate::new("extra", extra));
     let mut node = SimWorld::new(1);
     node.start_agent();
     node.put("web.json", &template);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use kubelet_sim::{PodTemplate, Program, Restart, SimWorld};
+use kubelet_sim::{ContainerTemplate, PodTemplate, Program, Restart, SimWorld};
 
 use crate::{SOON, expect_untouched, node_with, web};
 
@@ -137,7 +137,7 @@ fn clock_jumps_do_not_stretch_the_back_off() {
 fn dead_sandbox_is_replaced_and_finished_work_is_not_redone() {
     let done = Program::Exit { code: 0, after_ms: 1_000 };
     let mut template = PodTemplate::steady("web").restart(Restart::OnFailure);
-    template.containers.push(("once".to_owned(), done));
+    template.containers.push(ContainerTemplate::new("once", done));
     let (mut node, _) = node_with(&template);
     node.wait_until("once is done", SOON, |node| node.running("web").len() == 1);
     node.settle(SOON);

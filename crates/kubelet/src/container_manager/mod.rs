@@ -80,11 +80,13 @@ impl PodContainers {
     /// Removes the groups of pods that nobody knows any more. Only to be called
     /// once every source has told its pods.
     pub fn remove_orphans(&self, known: &BTreeSet<PodUid>) -> Result<(), CgroupError> {
+        let mut outcome = Ok(());
         for uid in self.orphans(known)? {
             tracing::info!(pod = %uid, "removing the control group of a pod that is no more");
-            self.remove(&uid)?;
+            // One that cannot be removed must not keep the others.
+            outcome = outcome.and(self.remove(&uid));
         }
-        Ok(())
+        outcome
     }
 
     /// Groups of pods that nobody knows any more. Only to be asked once every source

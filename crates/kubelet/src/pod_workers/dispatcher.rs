@@ -24,7 +24,7 @@ use crate::progress::{Obstacle, WaitingFor};
 const REPORTS_MAX: usize = 256;
 /// What a pod gets that only the runtime knows.
 const ORPHAN_GRACE: Grace = Grace::FLOOR;
-/// Pause after files of unknown pods could not be removed.
+/// Pause after what is left of unknown pods could not be removed.
 const SWEEP_RETRY: Duration = Duration::from_secs(60);
 /// Pause before a worker that panicked starts again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ pub(super) struct Dispatcher {
     reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
     /// The pods that the tiers' shares were last worked out for.
     shared_among: Vec<PodUid>,
-    /// When to clear files that a crash left behind; `None` once that is done.
+    /// When to clear what a crash left behind; `None` once that is done.
     sweep_at: Option<Instant>,
     /// What was last said about it.
     sweep_problem: Option<String>,

@@ -18,9 +18,11 @@ pub use table::ProbeWatch;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Probe};
-use kubelet_model::{ContainerKind, ContainerName, DesiredPod, PodUid, ProbeKind, ProbeResults};
+use kubelet_model::{
+    ContainerKind, ContainerName, DesiredPod, Mono, PodUid, ProbeKind, ProbeResults,
+};
 use tokio::sync::{Notify, oneshot};
 
 use self::table::{Key, Table};
@@ -37,12 +39,26 @@ struct Shared {
     ports: Ports,
     statuses: Statuses,
     recorder: Recorder,
-    /// By the wall clock: containers much older were probed by an earlier agent.
-    agent_started: Timestamp,
+    /// When the agent started by the clock that never jumps.
+    started: Mono,
+    /// The same by the wall clock, as early as it ever seemed: were that clock set
+    /// back, containers of this agent would seem to be older than it is.
+    agent_started: Mutex<Timestamp>,
     table: Mutex<Table>,
 }
 
 impl Shared {
+    /// By the wall clock: containers much older were probed by an earlier agent.
+    fn agent_started(&self) -> Timestamp {
+        let clock = &self.ports.clock;
+        let up = SignedDuration::try_from(clock.mono().since(self.started));
+        let now = clock.wall();
+        let seems = up.ok().and_then(|up| now.checked_sub(up).ok()).unwrap_or(now);
+        let mut earliest = self.agent_started.lock().expect("no code panics while holding it");
+        *earliest = seems.min(*earliest);
+        *earliest
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().expect("probe lock: no code panics while holding it")
     }
@@ -52,7 +68,8 @@ impl Probes {
     /// No probes yet; the agent counts as started now.
     pub fn new(ports: &Ports, statuses: Statuses, recorder: Recorder) -> Self {
         Self(Arc::new(Shared {
-            agent_started: ports.clock.wall(),
+            started: ports.clock.mono(),
+            agent_started: Mutex::new(ports.clock.wall()),
             ports: ports.clone(),
             statuses,
             recorder,
@@ -63,7 +80,7 @@ impl Probes {
     /// When the agent started, by the wall clock. A container that started more
     /// than ten seconds before that keeps its readiness until it has a result.
     pub fn agent_started(&self) -> Timestamp {
-        self.0.agent_started
+        self.0.agent_started()
     }
 
     /// Starts the probes of a pod's regular containers and sidecars that do not

@@ -88,7 +88,7 @@ impl Worker {
         let seen = look(status.as_deref(), self.ticket.key.container.as_str());
         let moment = Moment {
             now: self.shared.ports.clock.wall(),
-            agent_started: self.shared.agent_started,
+            agent_started: self.shared.agent_started(),
         };
         let (changes, next) = self.course.tick(self.rules, &seen, moment);
         self.shared.table().apply(&self.ticket, changes);

@@ -77,9 +77,10 @@ impl Executor {
         // Out of time is no reason to wait: it is stopped with what is left.
         let _ = timeout(left(self.ports.clock.mono()), self.ended.wait_for(after)).await;
         let rest = grace.after(self.ports.clock.mono().since(began));
-        let stopped = self.ports.runtime.stop_container(id.as_str(), rest.duration()).await;
+        unless_gone(self.ports.runtime.stop_container(id.as_str(), rest.duration()).await)?;
+        // One that could not be stopped may still need the sidecars that wait for it.
         self.ended.add(name);
-        Ok(unless_gone(stopped)?)
+        Ok(())
     }
 
     fn tell_of_stop(&self, name: &ContainerName, why: StopReason) {

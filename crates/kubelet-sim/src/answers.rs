@@ -1,0 +1,109 @@
+//! What containers answered to probes and hooks, as the agent got it.
+//!
+//! Owns the tally; the rules ask it whether a stop can be explained by answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::container_template::{Command, ProbeRole};
+use crate::runtime::Container;
+use crate::world::State;
+
+/// All answers so far.
+#[derive(Default)]
+pub(crate) struct Answers {
+    /// Failures in a row per pod and port. The agent counts on when an instance
+    /// takes over from another.
+    rows: BTreeMap<(String, u16), u32>,
+    /// Instances that failed a probe at a port.
+    failed: BTreeSet<(String, u16)>,
+    /// Sandbox and container name of every instance that was found started.
+    started: BTreeSet<(String, String)>,
+    /// Whose address an address is or was.
+    owners: BTreeMap<String, String>,
+    /// Instances whose postStart hook failed.
+    pub(crate) hook_failed: BTreeSet<String>,
+}
+
+impl Answers {
+    /// An address is given to a pod.
+    pub(crate) fn own(&mut self, ip: &str, uid: &str) {
+        self.owners.insert(ip.to_owned(), uid.to_owned());
+    }
+
+    /// Did a probe find some instance of a container started, in this sandbox?
+    pub(crate) fn has_started(&self, sandbox: &str, name: &str) -> bool {
+        self.started.contains(&(sandbox.to_owned(), name.to_owned()))
+    }
+}
+
+impl State {
+    /// Is an instance well by its own program?
+    pub(crate) fn is_well(&self, container: &Container) -> bool {
+        let age = self.now().saturating_sub(container.ran_at);
+        container.is_running() && container.program().is_well(age)
+    }
+
+    /// A probe asks over the network; true if it is answered well, and not too `late`.
+    pub(crate) fn answer_at(&mut self, host: &str, port: u16, late: bool) -> bool {
+        let rate = self.faults.probe_lost;
+        let lost = self.chance(rate) || late || self.endpoints.unwell.contains(&port);
+        let listens = |c: &&Container| {
+            let of = self.objects.sandboxes.get(&c.sandbox);
+            c.is_running()
+                && of.is_some_and(|s| s.ip == host)
+                && ProbeRole::ALL.iter().any(|role| role.port(c.name()) == port)
+        };
+        let listener = self.objects.containers.values().find(listens);
+        let well = !lost && listener.is_some_and(|c| self.is_well(c));
+        let id = listener.map(|c| c.id.clone());
+        if let Some(uid) = self.answers.owners.get(host).cloned() {
+            self.note_answer(&uid, port, id.as_deref(), well);
+        }
+        well
+    }
+
+    /// The agent got an answer from an instance, or from nobody.
+    pub(crate) fn note_answer(&mut self, uid: &str, port: u16, id: Option<&str>, well: bool) {
+        let row = self.answers.rows.entry((uid.to_owned(), port)).or_default();
+        *row = if well { 0 } else { *row + 1 };
+        let Some(container) = id.and_then(|id| self.objects.containers.get(id)) else { return };
+        if !well {
+            let text = format!("{} answers a probe badly at {port}", container.name());
+            let (key, pod) = ((container.id.clone(), port), container.pod().to_owned());
+            self.answers.failed.insert(key);
+            self.note(&pod, text);
+        } else if port == ProbeRole::Startup.port(container.name()) {
+            let key = (container.sandbox.clone(), container.name().to_owned());
+            self.answers.started.insert(key);
+        }
+    }
+
+    /// The agent got the outcome of a command in a container.
+    pub(crate) fn note_exec(&mut self, id: &str, command: Command, well: bool) {
+        let Some(container) = self.objects.containers.get(id) else { return };
+        let (uid, name) = (container.uid().to_owned(), container.name().to_owned());
+        match command {
+            Command::Probe(role) => self.note_answer(&uid, role.port(&name), Some(id), well),
+            Command::PostStart(_) if !well => {
+                self.answers.hook_failed.insert(id.to_owned());
+            }
+            Command::PostStart(_) | Command::PreStop(_) | Command::Other => {}
+        }
+    }
+
+    /// Has an instance failed a probe that calls for its restart?
+    pub(crate) fn probes_explain_stop(&self, container: &Container, revision: u64) -> bool {
+        [ProbeRole::Liveness, ProbeRole::Startup].into_iter().any(|role| {
+            let port = role.port(container.name());
+            let row = self.answers.rows.get(&(container.uid().to_owned(), port)).copied();
+            let failed = self.answers.failed.contains(&(container.id.clone(), port));
+            let mut templates = self.oracle.kin_templates(revision);
+            let enough = templates.any(|template| {
+                let found = template.container(container.name());
+                let probe = found.and_then(|(_, c)| c.probe_of(role));
+                probe.is_some_and(|probe| row.unwrap_or(0) >= probe.failures)
+            });
+            failed && enough
+        })
+    }
+}

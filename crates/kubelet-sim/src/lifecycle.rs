@@ -1,0 +1,229 @@
+//! Rules about the order of a pod's containers and about their hooks.
+//!
+//! Checked as things happen, on the runtime's objects and the manifests' record
+//! only, like all of `invariants`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::container_template::ContainerTemplate;
+use crate::manifest::PodTemplate;
+use crate::runtime::{Container, short};
+use crate::world::State;
+
+/// The least grace that anything is given.
+const GRACE_FLOOR: Duration = Duration::from_secs(2);
+/// How late after its time a stop may be asked for: a status read first, and
+/// delays of the calls around it.
+const STOP_SLACK: Duration = Duration::from_secs(5);
+/// How long after a change of the manifests a stop may be begun anew for it.
+const CHANGE_LAG: Duration = Duration::from_secs(180);
+
+/// What happened in the pods' lives.
+#[derive(Default)]
+pub(crate) struct Courses {
+    /// Init containers that succeeded, by sandbox and name.
+    succeeded: BTreeSet<(String, String)>,
+    /// Every container that ran, by sandbox and name: the agent's life then.
+    ran: BTreeMap<(String, String), u64>,
+    /// When an exit last called for a pod to start over.
+    start_over: BTreeMap<String, Duration>,
+    /// First sign that a pod's regular containers are being stopped.
+    ending: BTreeMap<String, Duration>,
+    /// The preStop hook that was run last for an instance, until it is stopped.
+    pre_stops: BTreeMap<String, (Duration, u64)>,
+    /// When the agent's present life began.
+    pub(crate) life_began: Duration,
+}
+
+impl State {
+    /// The manifest behind a container, and what it says of it.
+    fn defined(&self, container: &Container) -> Option<(&PodTemplate, bool, &ContainerTemplate)> {
+        let sandbox = self.objects.sandboxes.get(&container.sandbox)?;
+        let template = self.oracle.in_force(sandbox.revision())?;
+        let (init, defined) = template.container(container.name())?;
+        Some((template, init, defined))
+    }
+
+    /// Was the pod told to start over after this time?
+    pub(crate) fn started_over_since(&self, uid: &str, since: Duration) -> bool {
+        self.courses.start_over.get(uid).is_some_and(|at| *at >= since)
+    }
+
+    /// Has the pod nothing left to run, so that its sidecars must go?
+    pub(crate) fn pod_is_over(&self, container: &Container) -> bool {
+        let Some((template, _, _)) = self.defined(container) else { return false };
+        let newest = |name: &str| {
+            let all = self.objects.containers.values();
+            let mine = all.filter(|c| c.uid() == container.uid() && c.name() == name);
+            mine.max_by_key(|c| c.attempt())
+        };
+        let ended = |c: &&ContainerTemplate| {
+            newest(&c.name).is_some_and(|instance| {
+                instance.has_exited() && !template.restarts(&c.name, instance.exit_code)
+            })
+        };
+        let failed = |c: &&ContainerTemplate| {
+            !c.sidecar && newest(&c.name).is_some_and(|i| i.exit_code != 0) && ended(c)
+        };
+        template.containers.iter().all(|c| ended(&c)) || template.init.iter().any(|c| failed(&c))
+    }
+
+    /// A container started: what of the pod's order it breaks.
+    pub(crate) fn note_order(&mut self, id: &str) -> Vec<String> {
+        let container = &self.objects.containers[id];
+        let broken = self.out_of_order(container);
+        let key = (container.sandbox.clone(), container.name().to_owned());
+        let regular = self.defined(container).is_some_and(|(_, init, _)| !init);
+        let uid = container.uid().to_owned();
+        if regular {
+            self.courses.ending.remove(&uid);
+        }
+        self.courses.ran.insert(key, self.history.life);
+        broken
+    }
+
+    fn out_of_order(&self, container: &Container) -> Vec<String> {
+        let Some((template, init, me)) = self.defined(container) else { return Vec::new() };
+        let mut broken = Vec::new();
+        for earlier in &template.init {
+            if init && earlier.name == me.name {
+                break;
+            }
+            let key = (container.sandbox.clone(), earlier.name.clone());
+            let missing = if earlier.sidecar {
+                self.sidecar_is_missing(&key, earlier)
+            } else {
+                !self.courses.succeeded.contains(&key)
+            };
+            if missing {
+                broken.push(format!("{} starts before {} got through", me.name, earlier.name));
+            }
+        }
+        if init && !me.sidecar {
+            let others = self.objects.containers.values().filter(|other| {
+                other.is_running() && other.uid() == container.uid() && other.id != container.id
+            });
+            for other in others {
+                let of = template.container(other.name());
+                if of.is_some_and(|(_, of)| !of.sidecar && of.name != me.name) {
+                    broken.push(format!("{} starts while {} runs", me.name, other.name()));
+                }
+            }
+        }
+        broken
+    }
+
+    /// A sidecar must have run in this sandbox and, where a probe tells, have
+    /// started. An agent that was not there may have to guess the latter.
+    fn sidecar_is_missing(&self, key: &(String, String), sidecar: &ContainerTemplate) -> bool {
+        let Some(life) = self.courses.ran.get(key) else { return true };
+        let probed = sidecar.probe_of(crate::container_template::ProbeRole::Startup).is_some();
+        let witnessed = *life == self.history.life;
+        probed && witnessed && !self.answers.has_started(&key.0, &key.1)
+    }
+
+    /// A container exited.
+    pub(crate) fn note_exit(&mut self, id: &str) {
+        let container = &self.objects.containers[id];
+        let Some((_, init, me)) = self.defined(container) else { return };
+        let succeeded = init && !me.sidecar && container.exit_code == 0;
+        let starts_over = me.restarts_all(container.exit_code);
+        let key = (container.sandbox.clone(), container.name().to_owned());
+        let (uid, now) = (container.uid().to_owned(), self.now());
+        if succeeded {
+            self.courses.succeeded.insert(key);
+        }
+        if starts_over {
+            self.courses.start_over.insert(uid, now);
+        }
+    }
+
+    /// The agent runs a preStop hook.
+    pub(crate) fn check_pre_stop(&mut self, id: &str) {
+        let Some(container) = self.objects.containers.get(id) else { return };
+        let (now, life) = (self.now(), self.history.life);
+        let (pod, name, uid) =
+            (container.pod().to_owned(), container.name().to_owned(), container.uid().to_owned());
+        let revision = self.objects.sandboxes.get(&container.sandbox).map_or(0, |s| s.revision());
+        let recent = now.saturating_sub(CHANGE_LAG);
+        let changed = self.oracle.changed_since(revision, recent);
+        let before = self.courses.pre_stops.insert(id.to_owned(), (now, life));
+        self.courses.ending.entry(uid).or_insert(now);
+        if before.is_some_and(|(_, then)| then == life) && !changed {
+            self.violate(&pod, format!("preStop of {name} runs twice for one stop"));
+        }
+    }
+
+    /// The agent removes a pod's control group, and with it whatever runs there.
+    pub(crate) fn check_group_removed(&mut self, uid: &str) {
+        let mut all = self.objects.containers.values();
+        let running = all.find(|c| c.is_running() && c.uid() == uid && !self.is_unheard_of(c));
+        if let Some((pod, name)) = running.map(|c| (c.pod().to_owned(), c.name().to_owned())) {
+            self.violate(&pod, format!("the control group is removed while {name} runs"));
+        }
+    }
+
+    /// The agent asks to stop a container within `grace`.
+    pub(crate) fn check_stop_order(&mut self, id: &str, grace: Duration) {
+        let Some(container) = self.objects.containers.get(id) else { return };
+        let Some(sandbox) = self.objects.sandboxes.get(&container.sandbox) else { return };
+        let (pod, uid) = (container.pod().to_owned(), container.uid().to_owned());
+        let graces = self
+            .oracle
+            .kin_templates(sandbox.revision())
+            .map(|t| Duration::from_secs(t.grace_secs.into()).max(GRACE_FLOOR));
+        let longest = graces.max().unwrap_or(GRACE_FLOOR);
+        let mut broken = Vec::new();
+        if grace > longest {
+            broken.push(format!("{} gets {}s of grace", container.name(), grace.as_secs()));
+        }
+        let hook = self.courses.pre_stops.get(id);
+        let hook = hook.filter(|(_, life)| *life == self.history.life);
+        if hook.is_some_and(|(at, _)| *at + longest + GRACE_FLOOR + STOP_SLACK < self.now()) {
+            broken.push(format!("preStop of {} outlived its grace", container.name()));
+        }
+        broken.extend(self.stopped_before_its_turn(container));
+        let regular = self.defined(container).is_some_and(|(_, init, _)| !init);
+        let now = self.now();
+        self.courses.pre_stops.remove(id);
+        if regular {
+            self.courses.ending.entry(uid).or_insert(now);
+        }
+        for text in broken {
+            self.violate(&pod, text);
+        }
+    }
+
+    /// A sidecar outlives the regular containers, unless there is no time left.
+    fn stopped_before_its_turn(&self, container: &Container) -> Option<String> {
+        let (template, _, me) = self.defined(container).filter(|(_, _, me)| me.sidecar)?;
+        let sandbox = self.objects.sandboxes.get(&container.sandbox)?;
+        let revision = sandbox.revision();
+        let graces = self.oracle.kin_templates(revision).map(|t| t.grace_secs);
+        let shortest = Duration::from_secs(graces.min()?.into());
+        let out_of_time =
+            self.courses.ending.get(container.uid()).is_some_and(|at| *at + shortest <= self.now());
+        let own_fault = self.probes_explain_stop(container, revision)
+            || self.answers.hook_failed.contains(&container.id)
+            || self.has_twin(container)
+            || self.is_unheard_of(container);
+        // Only the runtime tells this life of the agent that the pod exists.
+        let undefined = self.oracle.is_gone_before(revision, self.courses.life_began);
+        if out_of_time || own_fault || undefined {
+            return None;
+        }
+        if self.started_over_since(container.uid(), container.ran_at) {
+            return None;
+        }
+        let left = self.objects.containers.values().find(|other| {
+            other.is_running()
+                && other.sandbox == container.sandbox
+                && !self.is_unheard_of(other)
+                && template.containers.iter().any(|c| c.name == other.name())
+        });
+        left.map(|left| {
+            format!("{} {} is stopped before {}", me.name, short(&container.id), left.name())
+        })
+    }
+}
