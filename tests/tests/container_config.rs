@@ -160,14 +160,9 @@ fn users_and_limits() -> Result<()> {
     );
     assert_eq!(message, expected);
 
-    node.eventually("the forbidden sysctl to be told", || {
-        let log = fs::read_to_string(node.klet.log_path())?;
-        let wanted = "forbidden sysctl";
-        ensure!(log.contains("SysctlForbidden") && log.contains(wanted), "it is not in the log");
-        let phase = node.pod("sysctl")?.phase;
-        ensure!(phase == "Failed", "its phase is {phase}");
-        Ok(())
-    })?;
+    let refused = node.wait_pod("sysctl", "to be refused", |pod| pod.phase == "Failed")?;
+    assert_eq!(refused.reason, "SysctlForbidden");
+    assert!(refused.message.starts_with("Pod was rejected: forbidden sysctl"), "{refused:?}");
     assert!(node.in_runtime("sysctl")?.0.is_empty(), "a refused pod has no sandbox");
     Ok(())
 }
