@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use testkit::{Node, PodManifest};
+use testkit::{Node, PodManifest, PodView};
 
 #[test]
 fn containers_that_cannot_start_or_go_on() -> Result<()> {
@@ -66,6 +66,30 @@ fn what_this_release_refuses_it_names() -> Result<()> {
     }
     for name in ["disk", "debugged"] {
         assert!(node.in_runtime(name)?.0.is_empty(), "{name} has a sandbox");
+    }
+    Ok(())
+}
+
+#[test]
+fn pods_that_get_no_sandbox() -> Result<()> {
+    let node = Node::start()?;
+    let pod = |name: &str| PodManifest::script(name, "exec sleep 1000");
+    node.manifests.put_pod(&pod("class").spec("runtimeClassName", json!("nothing")))?;
+    node.manifests.put_pod(&pod("users").spec("hostUsers", json!(false)))?;
+    let says = |pod: &PodView, words: &str| {
+        let waits = pod.condition("PodReadyToStartContainers");
+        waits.is_ok_and(|waits| waits.status == "False" && waits.message.contains(words))
+    };
+    let class = node.wait_pod("class", "to wait", |pod| says(pod, "nothing"))?;
+    assert_eq!(class.phase, "Pending");
+    // Newer runtimes can do this.
+    let users = node.wait_pod("users", "to run or to say why not", |pod| {
+        pod.phase == "Running" || says(pod, "user namespace")
+    })?;
+    if users.phase == "Running" {
+        let map = node.run_in("users", "main", "cat /proc/self/uid_map")?;
+        let host = map.split_whitespace().nth(1).map(str::to_owned);
+        assert_ne!(host.as_deref(), Some("0"), "root in the pod is root on the host: {map}");
     }
     Ok(())
 }

@@ -42,6 +42,8 @@ fn namespaces() -> Result<()> {
     assert_ne!(namespace("apart", "one", "pid")?, namespace("apart", "two", "pid")?);
     assert_eq!(namespace("shared", "one", "pid")?, namespace("shared", "two", "pid")?);
     assert_eq!(node.run_in("shared", "one", "cat /proc/1/comm")?.trim(), "pause");
+    let (ip, own) = (node.pod("host")?.ip, node.pod("apart")?.ip);
+    ensure!(ip.is_some() && own.is_some() && ip != own, "addresses are {ip:?} and {own:?}");
     for kind in ["net", "ipc", "pid"] {
         assert_eq!(namespace("host", "one", kind)?, own_namespace(kind)?, "{kind}");
     }
@@ -96,6 +98,11 @@ fn control_groups() -> Result<()> {
             (shares(sure)?, shares(hopes)?, shares(begs)?),
             ("256".into(), "102".into(), "2".into())
         );
+    }
+    // Who asks for nothing is killed first when memory runs out. (Scores below
+    // its own are not for a runtime that is itself confined.)
+    for (name, score) in [("hopes", "999"), ("begs", "1000")] {
+        assert_eq!(node.run_in(name, "main", "cat /proc/1/oom_score_adj")?.trim(), score, "{name}");
     }
     for group in &groups {
         // Containers run below their pod's group.

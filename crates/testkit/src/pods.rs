@@ -20,12 +20,23 @@ pub struct PodView {
     pub message: String,
     /// Address, once there is one.
     pub ip: Option<String>,
-    /// Type and status of each condition.
-    pub conditions: Vec<(String, String)>,
+    /// In the order reported.
+    pub conditions: Vec<ConditionView>,
     /// Init containers and sidecars, in the order reported.
     pub init: Vec<ContainerView>,
     /// In the order reported.
     pub containers: Vec<ContainerView>,
+}
+
+/// A condition of a pod as the kubelet reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConditionView {
+    /// Such as `Ready`.
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Why, in words.
+    pub message: String,
 }
 
 /// A container's status as the kubelet reports it.
@@ -79,7 +90,11 @@ fn pod(value: &Value) -> PodView {
         ip: status["podIP"].as_str().map(str::to_owned),
         conditions: list("conditions")
             .iter()
-            .map(|condition| (text(&condition["type"]), text(&condition["status"])))
+            .map(|condition| ConditionView {
+                kind: text(&condition["type"]),
+                status: text(&condition["status"]),
+                message: text(&condition["message"]),
+            })
             .collect(),
         init: views("initContainerStatuses"),
         containers: views("containerStatuses"),
@@ -122,7 +137,13 @@ impl PodView {
 
     /// Whether the condition of that type is `True`.
     pub fn is(&self, condition: &str) -> bool {
-        self.conditions.iter().any(|(kind, status)| kind == condition && status == "True")
+        self.condition(condition).is_ok_and(|found| found.status == "True")
+    }
+
+    /// The condition of that type.
+    pub fn condition(&self, kind: &str) -> Result<&ConditionView> {
+        let found = self.conditions.iter().find(|condition| condition.kind == kind);
+        found.with_context(|| format!("{} has no condition {kind}: {self:?}", self.name))
     }
 }
 
