@@ -5,9 +5,14 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use cri::health::health_check_response::ServingStatus;
+use cri::health::health_server::{Health, HealthServer};
+use cri::health::{HealthCheckRequest, HealthCheckResponse};
 use serde_json::{Value, json};
 use testkit::{Node, PodManifest};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status};
 
 const STAYS: &str = "touch /tmp/alive; trap 'exit 0' TERM; while true; do sleep 0.1; done";
 const WEB: &str = "mkdir /tmp/www; echo hi >/tmp/www/here; exec httpd -f -p 8080 -h /tmp/www";
@@ -120,6 +125,51 @@ fn requests_and_connections() -> Result<()> {
     // What it asks for appears: the next answer counts.
     node.run_in("missing", "main", "touch /tmp/www/nowhere")?;
     wait_ready(&node, "missing", true)
+}
+
+/// Serves one service and is ill with another.
+struct Checker;
+
+#[tonic::async_trait]
+impl Health for Checker {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        let well = request.into_inner().service == "well";
+        let status = if well { ServingStatus::Serving } else { ServingStatus::NotServing };
+        Ok(Response::new(HealthCheckResponse { status: status.into() }))
+    }
+}
+
+/// A gRPC server on this host, which ends with the test.
+fn health_server() -> Result<u16> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let listener = runtime.block_on(tokio::net::TcpListener::bind(("0.0.0.0", 0)));
+    let listener = listener.context("cannot listen")?;
+    let port = listener.local_addr()?.port();
+    std::thread::spawn(move || {
+        let server = tonic::transport::Server::builder().add_service(HealthServer::new(Checker));
+        runtime.block_on(server.serve_with_incoming(TcpListenerStream::new(listener)))
+    });
+    Ok(port)
+}
+
+#[test]
+fn grpc_services_are_asked_by_name() -> Result<()> {
+    let node = Node::start()?;
+    let port = health_server()?;
+    // On the host's network the server is the pod's own, as far as a probe can tell.
+    let pod = |name: &str| {
+        let probe = json!({"grpc": {"port": port, "service": name}});
+        let pod = PodManifest::script(name, STAYS).spec("hostNetwork", json!(true));
+        pod.with("readinessProbe", every_second(probe))
+    };
+    node.manifests.put_pod(&pod("well"))?;
+    node.manifests.put_pod(&pod("ill"))?;
+    wait_ready(&node, "well", true)?;
+    node.wait_running("ill")?;
+    wait_ready(&node, "ill", false)
 }
 
 #[test]
