@@ -1,11 +1,12 @@
 //! Images from a registry: pulled, not found, not allowed, pulled once for two.
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use testkit::{Image, Node, PodManifest, PodView, Registry, registry};
+use testkit::{Image, Node, NodeOptions, PodManifest, PodView, Registry, registry};
 
 fn pod(name: &str, image: &str, policy: &str) -> PodManifest {
     PodManifest::pause(name).with("image", json!(image)).with("imagePullPolicy", json!(policy))
@@ -89,6 +90,46 @@ fn a_login_from_the_docker_configuration_opens_the_registry() -> Result<()> {
     let refused = wait_reason(&node, "closed", &["ImagePullBackOff"])?;
     let message = &refused.container("main")?.message;
     assert!(message.contains("authorization") || message.contains("auth"), "{message}");
+    Ok(())
+}
+
+#[test]
+fn a_login_from_a_plugin_opens_the_registry() -> Result<()> {
+    let mut node = Node::start_with(NodeOptions { klet_absent: true, ..NodeOptions::default() })?;
+    let registry = Registry::start(node.containerd.dir(), true)?;
+    let host = registry.host();
+    let answer = json!({
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "kind": "CredentialProviderResponse",
+        "cacheKeyType": "Registry",
+        "auth": {host.clone(): {"username": registry::USER, "password": registry::PASSWORD}},
+    });
+    let config = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1",
+        "kind": "CredentialProviderConfig",
+        "providers": [{
+            "name": "giver",
+            "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+            "matchImages": [host],
+            "defaultCacheDuration": "0s",
+        }],
+    });
+    let dir = node.containerd.dir().join("plugins");
+    std::fs::create_dir(&dir).context("cannot make a directory")?;
+    let (plugin, file) = (dir.join("giver"), dir.join("config.json"));
+    // It is told which image, on its input; this one gives to all alike.
+    let script = format!("#!/bin/sh\ngrep -q '\"image\":' || exit 1\necho '{answer}'\n");
+    std::fs::write(&plugin, script)?;
+    std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755))?;
+    std::fs::write(&file, config.to_string())?;
+    node.klet.add_flag("image-credential-provider-bin-dir", &dir);
+    node.klet.add_flag("image-credential-provider-config", &file);
+    node.klet.launch()?;
+    node.klet.wait_healthy()?;
+
+    let image = registry.push(&Image::pause(), "secret/app", "1")?;
+    node.manifests.put_pod(&pod("open", &image, "IfNotPresent"))?;
+    node.wait_running("open").with_context(|| registry.log_tail())?;
     Ok(())
 }
 

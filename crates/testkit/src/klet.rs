@@ -49,6 +49,7 @@ pub struct Klet {
     health_port: u16,
     read_only_port: u16,
     more: Value,
+    flags: Vec<String>,
 }
 
 impl Klet {
@@ -75,6 +76,7 @@ impl Klet {
             read_only_port: read_only.1,
             options,
             more: Value::Null,
+            flags: Vec::new(),
         };
         klet.configure(Value::Null)?;
         Ok(klet)
@@ -86,6 +88,11 @@ impl Klet {
         let path = self.config_path();
         fs::write(&path, format!("{:#}\n", self.config()))
             .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Adds a flag, for the next launch: not everything is in the configuration.
+    pub fn add_flag(&mut self, flag: &str, value: &Path) {
+        self.flags.push(format!("--{flag}={}", value.display()));
     }
 
     fn config(&self) -> Value {
@@ -117,7 +124,8 @@ impl Klet {
             .arg("--root-dir")
             .arg(self.root_dir())
             .arg("--hostname-override")
-            .arg(&self.options.node_name);
+            .arg(&self.options.node_name)
+            .args(&self.flags);
         self.process = Some(Process::spawn("klet", &mut command, &self.log_path())?);
         Ok(())
     }
