@@ -108,6 +108,8 @@ pub enum StopReason {
     LivenessFailed,
     /// Its startup probe failed.
     StartupFailed,
+    /// What it should do first after its start failed.
+    PostStartFailed,
     /// A container's exit restarts the whole pod.
     RestartAll,
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use cgroups::Driver;
 use cri::{ClientConfig, CriClient, EndpointError, Runtime};
 use kubelet_config::{Config, Flags};
+use kubelet_model::manifest::Origin;
 use kubelet_model::quantity::Quantity;
 
 use crate::container_logs::RotationPolicy;
@@ -114,9 +115,6 @@ impl Node {
         make_dir(&fs, &settings.pod_logs_dir, 0o750)?;
         make_dir(&fs, &settings.container_log_links_dir, 0o755)?;
         let tasks = Tasks::default();
-        if let Some(address) = self.healthz {
-            server::serve(&tasks, "health", address, server::health_router()).await?;
-        }
         let runtime: Arc<dyn Runtime> = Arc::new(CriClient::new(self.runtime)?);
         let cgroups = Arc::new(NodeCgroups::new(self.groups));
         if settings.resources.pod_groups {
@@ -144,12 +142,16 @@ impl Node {
         let place = Place {
             node_name: settings.node_name.clone(),
             manifests: settings.static_pod_path.clone(),
-            manifest_url: settings.static_pod_url.clone(),
+            // As messages show it: without a password.
+            manifest_url: settings.static_pod_url.clone().map(|url| Origin::Url(url).to_string()),
             pod_logs_dir: settings.pod_logs_dir.clone(),
         };
         let outside = ports.clone();
         let agent = Agent::start(self.settings, ports);
         serve_locally(&tasks, &socket, agent.view(), outside, place);
+        if let Some(address) = self.healthz {
+            server::serve(&tasks, "health", address, server::health_router()).await?;
+        }
         if let Some(address) = self.read_only {
             let router = server::read_only_router(agent.view());
             server::serve(&tasks, "read-only API", address, router).await?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kubelet_model::{EventObject, EventType};
 use tokio::sync::Semaphore;
 
 use crate::events::Recorder;
@@ -38,6 +39,8 @@ impl Agent {
         let (observations, runtime) = pleg::start(&ports, &metrics, settings.follow_events);
         container_logs::start(&ports, &settings.log_rotation, &observations);
         let recorder = Recorder::new(Arc::clone(&ports.clock));
+        let node = EventObject::Node(settings.node_name.clone());
+        recorder.record(&node, EventType::Normal, "Starting", "Starting kubelet.");
         let progress = ProgressBoard::default();
         let probes = Probes::new(&ports, statuses.clone(), recorder.clone());
         let images = Images::start(&settings, &ports, &recorder);

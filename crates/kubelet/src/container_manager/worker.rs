@@ -15,7 +15,7 @@ use super::executor::NodeCgroups;
 use crate::ports::PodCgroups;
 
 /// A runtime that is up answers at once; the agent must not wait for one that is not.
-const FIRST_ANSWER: Duration = Duration::from_secs(2);
+const FIRST_ANSWER: Duration = Duration::from_millis(500);
 /// Between questions to a runtime that does not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Between attempts to make or limit groups.

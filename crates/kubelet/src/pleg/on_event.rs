@@ -63,7 +63,7 @@ impl Relister {
 
     /// An id nobody knows: mostly one of our own calls that has not returned yet.
     fn on_stranger(&mut self, id: ContainerId, pod_uid: Option<String>, kind: RuntimeEventKind) {
-        if let Some(uid) = pod_uid.filter(|uid| !uid.is_empty()).map(PodUid::new) {
+        if let Some(uid) = pod_uid.filter(|uid| parse::is_plain(uid)).map(PodUid::new) {
             if self.all.touch(&uid) {
                 self.inspect(uid, Duration::ZERO);
             }

@@ -58,7 +58,8 @@ pub(super) fn pod_name(labels: &BTreeMap<String, String>) -> Option<(String, Str
 }
 
 /// Names become parts of paths, and anybody may have written the labels.
-fn is_plain(name: &str) -> bool {
+pub(super) fn is_plain(name: &str) -> bool {
+    // An empty name counts as one of dots only.
     let dots_only = name.bytes().all(|byte| byte == b'.');
     !dots_only && name.len() <= NAME_MAX && !name.contains(['/', '\0'])
 }

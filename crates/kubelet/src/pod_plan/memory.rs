@@ -62,11 +62,13 @@ impl FailedStart {
     /// What the container's status says while it waits for the next try.
     pub fn waiting(&self) -> Waiting {
         match self.reason {
-            WaitReason::ErrImagePull => Waiting {
+            WaitReason::ErrImagePull
+            | WaitReason::RegistryUnavailable
+            | WaitReason::SignatureValidationFailed => Waiting {
                 reason: WaitReason::ImagePullBackOff,
                 message: format!(
-                    "Back-off pulling image \"{}\": ErrImagePull: {}",
-                    self.image, self.message
+                    "Back-off pulling image \"{}\": {}: {}",
+                    self.image, self.reason, self.message
                 ),
             },
             reason => Waiting { reason, message: self.message.clone() },

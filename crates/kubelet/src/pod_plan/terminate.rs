@@ -19,6 +19,13 @@ pub struct Termination {
     pub grace: Grace,
 }
 
+impl Termination {
+    /// When its grace is over.
+    pub fn ends_at(&self) -> Mono {
+        self.since + self.grace.duration()
+    }
+}
+
 /// Stops whatever may run. Empty once nothing does. Without the pod's
 /// definition nobody knows which containers are sidecars, and all stop at once.
 pub fn plan_termination(

@@ -138,11 +138,14 @@ impl Dispatcher {
 
     /// Gives the tiers of pods their share when pods have come or gone.
     fn share_processors(&mut self, desired: &PodSet) {
-        let pods: Vec<PodUid> = desired.pods.keys().cloned().collect();
+        let ended = |uid: &PodUid| self.workers.get(uid).is_some_and(|worker| worker.ended);
+        let active: Vec<&DesiredPod> =
+            desired.pods.values().filter(|pod| !ended(pod.uid())).collect();
+        let pods: Vec<PodUid> = active.iter().map(|pod| pod.uid().clone()).collect();
         if self.shared_among == pods {
             return;
         }
-        match self.pod_containers().refresh_qos(desired.pods.values()) {
+        match self.pod_containers().refresh_qos(active.into_iter()) {
             Ok(()) => self.shared_among = pods,
             Err(error) => tracing::debug!(%error, "tiers of pods keep their old share"),
         }

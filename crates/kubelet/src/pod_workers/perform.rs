@@ -89,8 +89,8 @@ impl Worker {
         }
         if touches_runtime {
             self.fence = self.now();
+            hold.settle();
         }
-        hold.settle();
     }
 
     /// The identity of a pod that only the runtime knows. It may be gone before
@@ -134,6 +134,7 @@ impl Worker {
             self.tell(order, step, &failure);
             self.show_error(step, &failure);
             self.tell_of_failure(order, step, &failure);
+            self.note_refusal(order, &failure);
             let jitter = &self.shared.ports.jitter;
             match failure {
                 ActionError::NotStarted { name, waiting, retry_after } => {

@@ -1,12 +1,11 @@
 //! One pod's worker: look, plan, report, act, look again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet_model::{
     Action, BackoffPolicy, ContainerName, DesiredPod, EventType, FullName, Grace, Mono,
-    ObservedPod, PodUid, ProbeResults, Steps, Waiting,
+    ObservedPod, PodUid, ProbeKind, ProbeResult, ProbeResults, Steps, Waiting,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -15,8 +14,9 @@ use crate::pleg::{PodWatch, RuntimeState};
 use crate::pod_plan::{self, Deadline, Memory, PlanContext, Termination};
 use crate::probe_manager::ProbeWatch;
 use crate::progress::Obstacle;
+use crate::runtime_manager::ActionError;
 use crate::runtime_manager::refusal::{self, Refusal};
-use crate::status_manager::{Ended, Facts, Stage, generate, is_terminal};
+use crate::status_manager::{Ended, Facts, Stage, generate, is_terminal, start_time};
 
 /// What a worker is told.
 #[derive(Debug, Clone)]
@@ -73,6 +73,8 @@ pub(super) struct Worker {
     pub(super) resting: BTreeSet<ContainerName>,
     /// Why the agent ended the pod, if it did.
     ended: Option<Ended>,
+    /// Why the pod cannot be looked at.
+    blindness: Option<String>,
     /// What the annotations of a pod without a spec promise.
     promised: Option<Grace>,
     /// The pod's own control group is gone.
@@ -122,6 +124,7 @@ impl Worker {
             was_ending: false,
             resting: BTreeSet::new(),
             ended: None,
+            blindness: None,
             promised: None,
             cgroup_removed: false,
             told: BTreeMap::new(),
@@ -139,15 +142,18 @@ impl Worker {
                 self.await_observation().await;
                 continue;
             }
+            self.blindness = None;
             self.runtime = self.shared.runtime.current_and_update();
             self.note_turns(&order);
             if let Some(pod) = &order.pod {
                 self.memory.note_definition(pod);
             }
             self.memory.note_observation(&seen, self.now());
+            let before = std::mem::take(&mut self.probes);
             self.tend_probes(&order, &seen);
             let decision = self.decide(&order, &seen);
             self.report(&order, &seen, &decision);
+            self.ask_whether_ready(&seen, &before);
             self.tell_of_back_off(&order, &decision);
             if decision.finished {
                 self.shared.probes.remove(&self.uid);
@@ -193,7 +199,7 @@ impl Worker {
         let unusable = self.runtime.problem.is_some()
             || (needs_network && self.runtime.network_problem.is_some());
         if unusable && !decision.steps.is_empty() {
-            return Some(None);
+            return Some(decision.wake_at);
         }
         let failure = self.memory.sandbox_failure.as_ref()?;
         (failure.retry_at > self.now()).then_some(Some(failure.retry_at))
@@ -221,6 +227,18 @@ impl Worker {
         self.probes = probes.results(&self.uid);
     }
 
+    /// What has just started is asked at once whether it is ready.
+    fn ask_whether_ready(&self, seen: &ObservedPod, before: &ProbeResults) {
+        let started = |results: &ProbeResults, id| {
+            results.get(id, ProbeKind::Startup) == Some(ProbeResult::Success)
+        };
+        for container in &seen.containers {
+            if started(&self.probes, &container.id) && !started(before, &container.id) {
+                self.shared.probes.retrigger_readiness(&self.uid, &container.name);
+            }
+        }
+    }
+
     /// A pod that this node can never run as it is written fails before anything
     /// of it is made.
     fn refuse_what_cannot_run(&mut self, pod: &DesiredPod, seen: &ObservedPod) {
@@ -230,16 +248,27 @@ impl Worker {
         if let Some(Refusal { reason, message }) = refusal::of_node(pod, &self.shared.settings) {
             tracing::warn!(pod = %pod.full_name(), reason, message, "pod refused: it cannot run here");
             self.record(pod, EventType::Warning, reason, message.clone());
-            let message = format!("Pod was rejected: {message}");
-            self.ended = Some(Ended { reason: reason.to_owned(), message });
+            self.ended = Some(Ended::rejected(reason, &message));
+        }
+    }
+
+    /// What the runtime can never give the pod, it need not be asked for again.
+    pub(super) fn note_refusal(&mut self, order: &Order, failure: &ActionError) {
+        let ActionError::Refused { reason: reason @ refusal::STRICT_GROUPS, message } = failure
+        else {
+            return;
+        };
+        if order.pod.is_some() {
+            self.ended = Some(Ended::rejected(reason, message));
         }
     }
 
     /// When the pod's time is up; ends it if that is now.
-    fn watch_deadline(&mut self, pod: &DesiredPod) -> Option<Mono> {
+    fn watch_deadline(&mut self, pod: &DesiredPod, seen: &ObservedPod) -> Option<Mono> {
         let before = self.shared.statuses.get(&self.uid);
-        let start = before.and_then(|status| status.start_time.as_ref().map(|time| time.0));
-        match pod_plan::deadline(pod, start, self.shared.ports.clock.wall()) {
+        let wall = self.shared.ports.clock.wall();
+        let start = start_time(before.as_deref(), seen, wall);
+        match pod_plan::deadline(pod, Some(start), wall) {
             Deadline::None => None,
             Deadline::In(left) => Some(self.now() + left),
             Deadline::Passed => {
@@ -256,7 +285,7 @@ impl Worker {
         let grace = Grace::from_secs(pod.spec().termination_grace_period_seconds.unwrap_or(30));
         if self.ended_itself.is_none() {
             self.refuse_what_cannot_run(pod, seen);
-            let time_is_up_at = self.watch_deadline(pod);
+            let time_is_up_at = self.watch_deadline(pod, seen);
             let plan = pod_plan::plan_live(pod, seen, &self.context());
             let live = Decision {
                 steps: plan.steps,
@@ -300,6 +329,11 @@ impl Worker {
         termination: Termination,
     ) -> Decision {
         let now = self.now();
+        // It may have been ending by itself: what is left of that is all it gets.
+        let termination = match self.ended_itself {
+            Some(own) if own.ends_at() < termination.ends_at() => own,
+            _ => termination,
+        };
         let termination = match pod {
             Some(_) => termination,
             // Only its containers' annotations tell what the pod was promised.
@@ -330,11 +364,16 @@ impl Worker {
     /// A pod that cannot be looked at has a status that says why.
     fn report_blindness(&mut self, order: &Order, seen: &ObservedPod) {
         let Some(problem) = self.seen.problem() else { return };
+        if let Some(pod) = order.pod.as_ref().filter(|_| self.blindness.as_ref() != Some(&problem))
+        {
+            let text = format!("error determining status: {problem}");
+            self.record(pod, EventType::Warning, "FailedSync", text);
+        }
         let stage = match order.intent {
             Intent::Run => Stage::Live,
             Intent::End(_) => Stage::Terminating,
         };
-        self.memory.note_failed_step(problem, Duration::ZERO, self.now());
+        self.blindness = Some(problem);
         let blind = Decision {
             steps: Steps::new(),
             waiting: BTreeMap::new(),
@@ -355,8 +394,8 @@ impl Worker {
     fn status(&self, pod: &DesiredPod, seen: &ObservedPod, decision: &Decision) -> PodStatus {
         let runtime = &self.runtime;
         let failure = self.memory.sandbox_failure.as_ref().map(|failure| failure.message.as_str());
-        let pod_problem =
-            runtime.problem.as_deref().or(failure).or(runtime.network_problem.as_deref());
+        let pod_problem = runtime.problem.as_deref().or(self.blindness.as_deref()).or(failure);
+        let pod_problem = pod_problem.or(runtime.network_problem.as_deref());
         generate(&Facts {
             pod,
             seen,

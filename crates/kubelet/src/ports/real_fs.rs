@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use sha2::{Digest, Sha256};
 
 use super::fs::{ChangeStream, DirEntry, FileStamp, Fs, Links, NewFile, OpenFile};
 
@@ -179,10 +180,12 @@ fn draft_of(path: &Path) -> io::Result<PathBuf> {
         let message = format!("{} has no file name", path.display());
         io::Error::new(ErrorKind::InvalidInput, message)
     })?;
-    let mut draft = OsString::from(".");
-    draft.push(name);
-    draft.push(".new");
-    Ok(path.with_file_name(draft))
+    // Never longer than the name itself, which may be as long as a name can be.
+    let mut hasher = Sha256::new();
+    hasher.update(name.as_encoded_bytes());
+    let digest = hasher.finalize();
+    let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    Ok(path.with_file_name(format!(".{hex}.new")))
 }
 
 fn write_draft(draft: &Path, content: &[u8]) -> io::Result<()> {

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, HTTPGetAction, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::ports::{HttpRequest, PROBE_USER_AGENT, Scheme};
+use crate::runtime_manager::env::expand;
 
 /// What to do to find out how a container is. An empty host is the pod's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,39 +103,8 @@ fn port(number: i64) -> Result<u16, String> {
 }
 
 /// Only what the manifest spells out: a value from elsewhere counts as empty.
-fn literal_env(env: &[EnvVar]) -> BTreeMap<&str, &str> {
-    env.iter().map(|var| (var.name.as_str(), var.value.as_deref().unwrap_or_default())).collect()
-}
-
-/// Replaces `$(NAME)` by its value; `$$` is a literal dollar; an unknown name
-/// or an unfinished reference stays as written.
-fn expand(text: &str, values: &BTreeMap<&str, &str>) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        let after = &rest[at + 1..];
-        let reference = after.strip_prefix('(').and_then(|tail| tail.split_once(')'));
-        rest = match (after.strip_prefix('$'), reference) {
-            (Some(tail), _) => {
-                out.push('$');
-                tail
-            }
-            (None, Some((name, tail))) => {
-                match values.get(name) {
-                    Some(value) => out.push_str(value),
-                    None => out.push_str(&rest[at..rest.len() - tail.len()]),
-                }
-                tail
-            }
-            (None, None) => {
-                out.push('$');
-                after
-            }
-        };
-    }
-    out.push_str(rest);
-    out
+fn literal_env(env: &[EnvVar]) -> BTreeMap<String, String> {
+    env.iter().map(|var| (var.name.clone(), var.value.clone().unwrap_or_default())).collect()
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ pub(super) fn expand_all(args: Option<&Vec<String>>, env: &[(String, String)]) -
 
 /// Replaces `$(NAME)` by its value; `$$` is a literal dollar; an unknown name
 /// or an unfinished reference stays as written.
-pub(super) fn expand(text: &str, values: &BTreeMap<String, String>) -> String {
+pub(crate) fn expand(text: &str, values: &BTreeMap<String, String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('$') {

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, HTTPGetAction, LifecycleHandler};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kubelet_model::{
-    ContainerId, ContainerName, EventObject, EventType, Grace, WaitReason, Waiting,
+    ContainerId, ContainerName, EventObject, EventType, Grace, StopReason, WaitReason, Waiting,
 };
 use tokio::time::sleep;
 
@@ -39,16 +39,16 @@ impl Executor {
         let hook = container.lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
         let Some(hook) = hook else { return Ok(()) };
         let name = ContainerName::new(&container.name);
-        let Err(message) = self.run_hook(id, &name, hook).await else { return Ok(()) };
+        let ports = container.ports.as_deref().unwrap_or_default();
+        let Err(message) = self.run_hook(id, &name, hook, ports).await else { return Ok(()) };
         tracing::warn!(
             pod = %self.identity.uid, container = %name, error = message, "postStart hook failed"
         );
         self.tell(&name, EventType::Warning, "FailedPostStartHook", "PostStartHook failed");
-        self.tell(&name, EventType::Normal, "Killing", "FailedPostStartHook");
         let spec = self.spec("StartContainer")?.spec();
         let grace = Grace::from_secs(spec.termination_grace_period_seconds.unwrap_or(30));
-        let runtime = &self.ports.runtime;
-        if let Err(error) = runtime.stop_container(id.as_str(), grace.duration()).await {
+        let why = StopReason::PostStartFailed;
+        if let Err(error) = self.stop_container(id, &name, grace, why, &[]).await {
             tracing::warn!(
                 pod = %self.identity.uid, container = %name, %error,
                 "container not stopped after its failed hook"
@@ -64,13 +64,14 @@ impl Executor {
         id: &ContainerId,
         name: &ContainerName,
         hook: &LifecycleHandler,
+        ports: &[ContainerPort],
     ) -> Result<(), String> {
         if let Some(exec) = &hook.exec {
             let command = exec.command.clone().unwrap_or_default();
             return self.run_command(id, command).await;
         }
         if let Some(get) = &hook.http_get {
-            return self.send_request(name, get).await;
+            return self.send_request(name, get, ports).await;
         }
         if let Some(pause) = &hook.sleep {
             sleep(Duration::from_secs(u64::try_from(pause.seconds).unwrap_or(0))).await;
@@ -96,8 +97,13 @@ impl Executor {
     }
 
     /// Whatever the status of the answer: that there is one is enough.
-    async fn send_request(&self, name: &ContainerName, get: &HTTPGetAction) -> Result<(), String> {
-        let mut request = self.request(name, get).await?;
+    async fn send_request(
+        &self,
+        name: &ContainerName,
+        get: &HTTPGetAction,
+        ports: &[ContainerPort],
+    ) -> Result<(), String> {
+        let mut request = self.request(name, get, ports).await?;
         match self.ports.probe_net.http(&request).await {
             Ok(_) => return Ok(()),
             Err(error) if request.scheme == Scheme::Https && error.contains(PLAIN_ANSWER) => {}
@@ -122,6 +128,7 @@ impl Executor {
         &self,
         name: &ContainerName,
         get: &HTTPGetAction,
+        ports: &[ContainerPort],
     ) -> Result<HttpRequest, String> {
         let host = match get.host.as_ref().filter(|host| !host.is_empty()) {
             Some(host) => host.clone(),
@@ -138,29 +145,27 @@ impl Executor {
                 _ => Scheme::Http,
             },
             host,
-            port: self.port(name, &get.port)?,
+            port: port_of(name, &get.port, ports)?,
             path: get.path.clone().unwrap_or_default(),
             headers: headers.map(|h| (h.name.clone(), h.value.clone())).collect(),
             user_agent: HOOK_USER_AGENT.to_owned(),
             timeout: REQUEST_LIMIT,
         })
     }
+}
 
-    /// A port by number, by the container's name for it, or as digits.
-    fn port(&self, name: &ContainerName, port: &IntOrString) -> Result<u16, String> {
-        let number = match port {
-            IntOrString::Int(number) => u16::try_from(*number).ok(),
-            IntOrString::String(text) => {
-                let container = self.pod.as_ref().and_then(|pod| pod.container(name.as_str()));
-                let ports = container.and_then(|(_, container)| container.ports.clone());
-                let mut ports = ports.into_iter().flatten();
-                let named = ports.find(|p| p.name.as_ref() == Some(text));
-                match named {
-                    Some(found) => u16::try_from(found.container_port).ok(),
-                    None => text.parse().ok(),
-                }
-            }
-        };
-        number.ok_or_else(|| format!("container {name} has no port {port:?}"))
-    }
+/// A port by number, by the container's name for it, or as digits.
+fn port_of(
+    name: &ContainerName,
+    port: &IntOrString,
+    ports: &[ContainerPort],
+) -> Result<u16, String> {
+    let number = match port {
+        IntOrString::Int(number) => u16::try_from(*number).ok(),
+        IntOrString::String(text) => match ports.iter().find(|p| p.name.as_ref() == Some(text)) {
+            Some(found) => u16::try_from(found.container_port).ok(),
+            None => text.parse().ok(),
+        },
+    };
+    number.ok_or_else(|| format!("container {name} has no port {port:?}"))
 }

@@ -8,7 +8,7 @@
 mod container_spec;
 mod dns;
 mod downward;
-mod env;
+pub(crate) mod env;
 mod executor;
 mod hooks;
 mod hostname;

@@ -10,6 +10,9 @@ use kubelet_model::DesiredPod;
 use super::{profile, sysctl};
 use crate::settings::Settings;
 
+/// Reason for pods that want only the groups they name.
+pub const STRICT_GROUPS: &str = "SupplementalGroupsPolicyNotSupported";
+
 /// Why a pod is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
@@ -86,7 +89,7 @@ pub(super) fn handler(pod: &DesiredPod, status: &v1::StatusResponse) -> Result<S
     let strict = status.features.as_ref().is_some_and(|f| f.supplemental_groups_policy);
     if wants_strict_groups(pod) && !strict {
         return Err(Refusal {
-            reason: "SupplementalGroupsPolicyNotSupported",
+            reason: STRICT_GROUPS,
             message: "SupplementalGroupsPolicy=Strict is not supported in this node".to_owned(),
         });
     }

@@ -6,8 +6,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use k8s_openapi::api::core::v1::LifecycleHandler;
-use kubelet_model::{ContainerId, ContainerName, EventObject, EventType, Grace, Mono, StopReason};
+use k8s_openapi::api::core::v1::{ContainerPort, LifecycleHandler};
+use kubelet_model::{
+    ContainerId, ContainerName, DesiredPod, EventObject, EventType, Grace, Mono, StopReason,
+};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
@@ -71,8 +73,10 @@ impl Executor {
         self.tell_of_stop(name, why);
         let began = self.ports.clock.mono();
         let left = |now: Mono| grace.duration().saturating_sub(now.since(began));
-        if let Some(hook) = self.pre_stop_hook(id, name).await {
-            self.run_pre_stop(id, name, &hook, grace).await;
+        if self.may_run_hook(why)
+            && let Some((hook, ports)) = self.pre_stop_hook(id, name).await
+        {
+            self.run_pre_stop(id, name, (&hook, &ports), grace).await;
         }
         // Out of time is no reason to wait: it is stopped with what is left.
         let _ = timeout(left(self.ports.clock.mono()), self.ended.wait_for(after)).await;
@@ -81,6 +85,13 @@ impl Executor {
         // One that could not be stopped may still need the sidecars that wait for it.
         self.ended.add(name);
         Ok(())
+    }
+
+    /// What gets no time to end gets none for its hook either.
+    fn may_run_hook(&self, why: StopReason) -> bool {
+        let spec = self.pod.as_ref().map(DesiredPod::spec);
+        let hurried = spec.is_some_and(|spec| spec.termination_grace_period_seconds == Some(0));
+        why != StopReason::RestartAll && !hurried
     }
 
     fn tell_of_stop(&self, name: &ContainerName, why: StopReason) {
@@ -97,6 +108,7 @@ impl Executor {
             StopReason::RestartAll => {
                 format!("Container {name} is removed: a container's exit restarts the whole pod")
             }
+            StopReason::PostStartFailed => "FailedPostStartHook".to_owned(),
             StopReason::PodTerminating
             | StopReason::SandboxChanged
             | StopReason::StateUnknown
@@ -124,28 +136,28 @@ impl Executor {
         &self,
         id: &ContainerId,
         name: &ContainerName,
-    ) -> Option<LifecycleHandler> {
+    ) -> Option<(LifecycleHandler, Vec<ContainerPort>)> {
         if let Some(pod) = &self.pod {
             let (_, container) = pod.container(name.as_str())?;
-            return container.lifecycle.as_ref()?.pre_stop.clone();
+            let hook = container.lifecycle.as_ref()?.pre_stop.clone()?;
+            return Some((hook, container.ports.clone().unwrap_or_default()));
         }
         let status = self.ports.runtime.container_status(id.as_str()).await.ok()?;
-        let text = status.annotations.get(labels::PRE_STOP_HANDLER)?;
-        if text.len() > HOOK_BYTES_MAX {
-            return None;
-        }
-        serde_json::from_str(text).ok()
+        let text = |label| status.annotations.get(label).filter(|t| t.len() <= HOOK_BYTES_MAX);
+        let hook = serde_json::from_str(text(labels::PRE_STOP_HANDLER)?).ok()?;
+        let ports = text(labels::PORTS).and_then(|text| serde_json::from_str(text).ok());
+        Some((hook, ports.unwrap_or_default()))
     }
 
     async fn run_pre_stop(
         &self,
         id: &ContainerId,
         name: &ContainerName,
-        hook: &LifecycleHandler,
+        (hook, ports): (&LifecycleHandler, &[ContainerPort]),
         grace: Grace,
     ) {
         let outcome = tokio::select! { biased;
-            outcome = self.run_hook(id, name, hook) => outcome,
+            outcome = self.run_hook(id, name, hook, ports) => outcome,
             () = sleep(grace.duration()) => Err(format!(
                 "it did not end within the grace period of {} s", grace.duration().as_secs()
             )),

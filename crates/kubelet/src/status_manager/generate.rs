@@ -28,6 +28,8 @@ pub struct Ended {
     pub reason: String,
     /// `status.message`.
     pub message: String,
+    /// It was refused: nothing of it was ever made.
+    pub before_anything: bool,
 }
 
 impl Ended {
@@ -36,6 +38,16 @@ impl Ended {
         Self {
             reason: "DeadlineExceeded".to_owned(),
             message: "Pod was active on the node longer than the specified deadline".to_owned(),
+            before_anything: false,
+        }
+    }
+
+    /// The node cannot run the pod.
+    pub fn rejected(reason: &str, message: &str) -> Self {
+        Self {
+            reason: reason.to_owned(),
+            message: format!("Pod was rejected: {message}"),
+            before_anything: true,
         }
     }
 }
@@ -73,6 +85,9 @@ pub struct Facts<'a> {
 
 /// The status.
 pub fn generate(facts: &Facts<'_>) -> PodStatus {
+    if let Some(ended) = facts.ended.filter(|ended| ended.before_anything) {
+        return rejected(facts, ended);
+    }
     let mut statuses = containers::statuses(facts);
     let outcome = outcome(facts, phase::phase(facts, &statuses));
     if facts.stage == Stage::Terminated {
@@ -92,7 +107,7 @@ pub fn generate(facts: &Facts<'_>) -> PodStatus {
         pod_ips: list(pod_ips.into_iter().map(|ip| PodIP { ip })),
         qos_class: Some(qos_class(spec).as_str().to_owned()),
         observed_generation: generation(facts),
-        start_time: Some(Time(start_time(facts))),
+        start_time: Some(Time(start_time(facts.before, facts.seen, facts.wall))),
         phase: Some(outcome.phase),
         reason: outcome.reason,
         message: outcome.message,
@@ -100,12 +115,26 @@ pub fn generate(facts: &Facts<'_>) -> PodStatus {
     }
 }
 
-/// Set once. An agent that was restarted takes it from the oldest sandbox.
-fn start_time(facts: &Facts<'_>) -> Timestamp {
-    let before = facts.before.and_then(|before| before.start_time.as_ref());
-    let oldest = || facts.seen.sandboxes.iter().map(|sandbox| sandbox.created_at).min();
-    let start = before.map(|time| time.0).or_else(oldest).unwrap_or(facts.wall);
-    truncate(start.min(facts.wall))
+/// A pod that was refused has no containers to speak of.
+fn rejected(facts: &Facts<'_>, ended: &Ended) -> PodStatus {
+    PodStatus {
+        phase: Some("Failed".to_owned()),
+        reason: Some(ended.reason.clone()),
+        message: Some(ended.message.clone()),
+        qos_class: Some(qos_class(facts.pod.spec()).as_str().to_owned()),
+        observed_generation: generation(facts),
+        start_time: Some(Time(start_time(facts.before, facts.seen, facts.wall))),
+        ..PodStatus::default()
+    }
+}
+
+/// When the pod began: set once. An agent that was restarted takes it from the
+/// oldest sandbox.
+pub fn start_time(before: Option<&PodStatus>, seen: &ObservedPod, wall: Timestamp) -> Timestamp {
+    let before = before.and_then(|before| before.start_time.as_ref());
+    let oldest = || seen.sandboxes.iter().map(|sandbox| sandbox.created_at).min();
+    let start = before.map(|time| time.0).or_else(oldest).unwrap_or(wall);
+    truncate(start.min(wall))
 }
 
 /// Succeeded or Failed: it stays so.

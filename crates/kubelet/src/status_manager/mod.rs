@@ -19,7 +19,7 @@ mod restart_all;
 mod tests;
 mod transitions;
 
-pub use generate::{Ended, Facts, Stage, generate, is_terminal};
+pub use generate::{Ended, Facts, Stage, generate, is_terminal, start_time};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -20,7 +20,7 @@ pub(super) fn config_error(case: Case<'_>) -> Finding {
         (
             "a ConfigMap or Secret it refers to is not there",
             vec![
-                "A node without a cluster has no ConfigMaps or Secrets: put the values into env, or files into a hostPath volume.",
+                "A node without a cluster has no ConfigMaps or Secrets: put the values into env.",
                 "Mark the reference optional: true if the container can do without.",
             ],
         )

@@ -118,7 +118,7 @@ pub(super) fn advice(trouble: PullTrouble, image: &str) -> Vec<String> {
         PullTrouble::Unauthorized => vec![
             format!("Check the spelling of {image:?}: registries answer \"denied\" for names that do not exist."),
             format!("If the image is private, log this node in: put credentials for {host} into \
-                     <root-dir>/config.json (as `docker login` writes it), or name them in imagePullSecrets."),
+                     <root-dir>/config.json (as `docker login` writes it)."),
         ],
         PullTrouble::NotFound => vec![
             format!("Check name and tag of {image:?}; the tag is the part after the last colon, `latest` if there is none."),

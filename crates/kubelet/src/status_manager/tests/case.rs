@@ -115,7 +115,11 @@ impl Case {
     }
 
     pub fn ended(mut self, reason: &str, message: &str) -> Self {
-        self.ended = Some(Ended { reason: reason.to_owned(), message: message.to_owned() });
+        self.ended = Some(Ended {
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            before_anything: false,
+        });
         self
     }
 
