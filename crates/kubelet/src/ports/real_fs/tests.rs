@@ -95,7 +95,7 @@ fn writes_replace_whole_files() {
     let path = dir.path().join("state.json");
     // A draft left by a crash, even one that is a link, is in nobody's way.
     std::fs::write(dir.path().join("victim"), "keep").unwrap();
-    std::os::unix::fs::symlink("victim", dir.path().join(".state.json.new")).unwrap();
+    std::os::unix::fs::symlink("victim", super::draft_of(&path).unwrap()).unwrap();
     RealFs.write(&path, b"one").unwrap();
     let before = RealFs.stat(&path).unwrap().stamp;
     RealFs.write(&path, b"two").unwrap();
