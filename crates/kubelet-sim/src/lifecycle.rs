@@ -198,12 +198,16 @@ impl State {
     /// A sidecar outlives the regular containers, unless there is no time left.
     fn stopped_before_its_turn(&self, container: &Container) -> Option<String> {
         let (template, _, me) = self.defined(container).filter(|(_, _, me)| me.sidecar)?;
+        if !container.is_running() {
+            return None;
+        }
         let sandbox = self.objects.sandboxes.get(&container.sandbox)?;
         let revision = sandbox.revision();
         let graces = self.oracle.kin_templates(revision).map(|t| t.grace_secs);
         let shortest = Duration::from_secs(graces.min()?.into());
-        let out_of_time =
-            self.courses.ending.get(container.uid()).is_some_and(|at| *at + shortest <= self.now());
+        let ending = self.courses.ending.get(container.uid()).copied();
+        let began = ending.into_iter().chain(self.oracle.shaken_at(revision)).min();
+        let out_of_time = began.is_some_and(|at| at + shortest <= self.now());
         let own_fault = self.probes_explain_stop(container, revision)
             || self.answers.hook_failed.contains(&container.id)
             || self.has_twin(container)

@@ -198,6 +198,11 @@ impl Oracle {
         })
     }
 
+    /// The last time that something could take a pod of this revision away.
+    pub fn shaken_at(&self, revision: u64) -> Option<Duration> {
+        self.kin(revision).filter_map(|entry| entry.shaken_at).max()
+    }
+
     /// Was every text of the pod gone before then?
     pub fn is_gone_before(&self, revision: u64, then: Duration) -> bool {
         self.kin(revision).all(|entry| entry.wanted == Wanted::No && entry.gone_at <= then)
