@@ -92,7 +92,7 @@ fn check(state: &State, reported: &[ReportedPod], layout: Layout<'_>) -> Result<
     for (name, candidates) in &wanted {
         let pod = format!("{name}-{}", layout.node);
         let actual = no_lost_pod(state, &pod, candidates)?;
-        let done = is_done(&actual) || ended_before_an_edit(&actual, reported);
+        let done = is_done(&actual) || stays_ended(&actual, reported);
         if !done {
             runs_as_asked(state, &pod, &actual, layout.backoff_max)?;
         }
@@ -223,12 +223,16 @@ fn init_failed(actual: &Actual<'_>) -> bool {
     })
 }
 
-/// A pod that ended stays ended, even if an edit in place would let it run again.
-fn ended_before_an_edit(actual: &Actual<'_>, reported: &[ReportedPod]) -> bool {
+/// A pod that ended stays ended, even if an edit in place would let it run again,
+/// or if a container that never restarts was stopped with its sandbox.
+fn stays_ended(actual: &Actual<'_>, reported: &[ReportedPod]) -> bool {
     let report = reported.iter().find(|r| r.uid == actual.uid);
     let ended = report.is_some_and(|r| r.phase == "Succeeded" || r.phase == "Failed");
     let alive = actual.newest.values().any(|c| c.is_running());
-    actual.template.fixed_uid.is_some() && ended && !alive
+    let regular = &actual.template.containers;
+    let own_end =
+        regular.iter().any(|c| c.own_restart.is_some() && c.never_restarts(Restart::Never));
+    (actual.template.fixed_uid.is_some() || own_end) && ended && !alive
 }
 
 /// An unfinished pod has one ready sandbox, and its containers run or wait out a back-off.
@@ -261,7 +265,8 @@ fn runs_as_asked(
         may_be_absent |= !passes && !initialised;
     }
     for defined in &actual.template.containers {
-        if !may_be_absent || actual.newest.contains_key(defined.name.as_str()) {
+        let newest = actual.newest.get(defined.name.as_str());
+        if !may_be_absent || newest.is_some_and(|c| c.sandbox == sandbox.id) {
             runs_or_rests(state, pod, actual, defined, sandbox, backoff_max)?;
         }
     }
@@ -415,7 +420,7 @@ fn status_matches_runtime(
         // containers would restart; upstream's phase waits for those.
         (true, _) if report.phase == "Running" && some_would_restart(actual) => return Ok(()),
         // Which of the two depends on the text that was in force when it ended.
-        (true, _) if ended_before_an_edit(actual, reported) => return Ok(()),
+        (true, _) if stays_ended(actual, reported) => return Ok(()),
         (true, true) => "Succeeded",
         (true, false) => "Failed",
     };
