@@ -194,7 +194,10 @@ impl Executor {
     fn remove_log(&self, name: &ContainerName, count: u32) -> Result<(), ActionError> {
         let dir =
             log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity).join(name.as_str());
-        let Ok(entries) = self.ports.fs.list(&dir) else { return Ok(()) };
+        let entries = match self.ports.fs.list(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            listed => listed.map_err(file_error("list", &dir))?,
+        };
         let prefix = format!("{count}.log");
         let of_log = |e: &&DirEntry| e.name.to_str().is_some_and(|n| n.starts_with(&prefix));
         for entry in entries.iter().filter(of_log) {

@@ -36,13 +36,23 @@ struct Tally {
     ends: Vec<End>,
 }
 
+impl Tally {
+    /// Every regular container ended for good. What init containers and sidecars
+    /// left does not matter then: a sandbox that failed may have lost their traces.
+    fn is_over(&self, spec: &PodSpec) -> bool {
+        self.ends.len() == spec.containers.len() && self.ends.iter().all(|end| !end.restarts)
+    }
+}
+
 /// The phase of a pod whose earlier phase was not terminal. A static pod's phase
 /// is not forced when it is removed: its containers tell.
 pub(super) fn phase(facts: &Facts<'_>, statuses: &ContainerStatuses) -> &'static str {
     let tally = tally(facts.pod.spec(), statuses);
     if tally.init_failed {
         "Failed"
-    } else if tally.waiting || (tally.starting && !has_initialized(facts)) {
+    } else if !tally.is_over(facts.pod.spec())
+        && (tally.waiting || (tally.starting && !has_initialized(facts)))
+    {
         "Pending"
     } else if tally.running || tally.ends.iter().any(|end| end.restarts) {
         "Running"
