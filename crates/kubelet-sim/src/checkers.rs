@@ -24,6 +24,9 @@ const DEAD_MAX: usize = 2;
 /// periods and thresholds of simulated manifests, and something was done about it.
 const PROBES_TAKE: Duration = Duration::from_secs(45);
 
+/// Longest postStart hook of simulated manifests, and a look after it.
+const HOOK_TAKES: Duration = Duration::from_secs(25);
+
 /// What the agent reports of one pod.
 #[derive(Debug, Clone)]
 pub struct ReportedPod {
@@ -91,7 +94,7 @@ fn check(state: &State, reported: &[ReportedPod], layout: Layout<'_>) -> Result<
     let mut uids = BTreeSet::new();
     for (name, candidates) in &wanted {
         let pod = format!("{name}-{}", layout.node);
-        let actual = no_lost_pod(state, &pod, candidates)?;
+        let actual = no_lost_pod(state, &pod, candidates, reported)?;
         let done = is_done(&actual) || stays_ended(&actual, reported);
         if !done {
             runs_as_asked(state, &pod, &actual, layout.backoff_max)?;
@@ -157,16 +160,23 @@ fn no_lost_pod<'a>(
     state: &'a State,
     pod: &str,
     candidates: &[&'a PodTemplate],
+    reported: &[ReportedPod],
 ) -> Result<Actual<'a>, Violation> {
     let mine = |s: &&Sandbox| !s.foreign && s.pod() == pod;
     let mut sandboxes: Vec<&Sandbox> = state.objects.sandboxes.values().filter(mine).collect();
-    sandboxes.sort_by_key(|s| (!s.ready, std::cmp::Reverse(s.attempt())));
-    let Some(first) = sandboxes.first().copied() else {
-        return fail(pod, "lost: no sandbox");
-    };
     let template_of = |s: &Sandbox| {
         let mut wanted = candidates.iter();
         wanted.find(|t| t.revision == s.revision() || t.fixed_uid.as_deref() == Some(s.uid()))
+    };
+    // One that can neither go on nor end keeps its name from the other.
+    let is_stuck = |s: &Sandbox| {
+        let pending = |r: &ReportedPod| r.uid == s.uid() && r.phase == "Pending";
+        let never = template_of(s).is_some_and(|t| t.restart == Restart::Never);
+        never && reported.iter().any(pending)
+    };
+    sandboxes.sort_by_key(|s| (!s.ready, !is_stuck(s), std::cmp::Reverse(s.attempt())));
+    let Some(first) = sandboxes.first().copied() else {
+        return fail(pod, "lost: no sandbox");
     };
     // Where two texts want one name, the other may have run and ended before.
     for other in sandboxes.iter().filter(|s| s.uid() != first.uid()) {
@@ -377,6 +387,9 @@ fn status_matches_runtime(
         return fail(pod, format!("revision {} is reported", report.revision));
     }
     for (name, container) in &actual.newest {
+        if is_in_hook(state, actual.template, container) {
+            continue;
+        }
         let Some(status) = report.containers.iter().find(|c| c.name == *name) else {
             return fail(pod, format!("no status of {name}"));
         };
@@ -428,6 +441,13 @@ fn status_matches_runtime(
         return fail(pod, format!("phase is {} instead of {phase}", report.phase));
     }
     Ok(())
+}
+
+/// While a postStart hook runs, the pod's status waits.
+fn is_in_hook(state: &State, template: &PodTemplate, container: &Container) -> bool {
+    let mut all = template.init.iter().chain(&template.containers);
+    let hooks = all.any(|c| c.post_start.is_some_and(|hook| hook.takes_ms > 0));
+    hooks && container.ran_at + HOOK_TAKES > state.now()
 }
 
 /// May an exit start the whole pod over?
