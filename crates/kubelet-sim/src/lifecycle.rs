@@ -16,6 +16,8 @@ const GRACE_FLOOR: Duration = Duration::from_secs(2);
 /// How late after its time a stop may be asked for: a status read first, and
 /// delays of the calls around it.
 const STOP_SLACK: Duration = Duration::from_secs(5);
+/// How long before its first visible call a stop may have begun.
+const STOP_LEAD: Duration = Duration::from_secs(1);
 /// How long after a change of the manifests a stop may be begun anew for it.
 const CHANGE_LAG: Duration = Duration::from_secs(180);
 
@@ -207,7 +209,8 @@ impl State {
         let shortest = Duration::from_secs(graces.min()?.into());
         let ending = self.courses.ending.get(container.uid()).copied();
         let began = ending.into_iter().chain(self.oracle.shaken_at(revision)).min();
-        let out_of_time = began.is_some_and(|at| at + shortest <= self.now());
+        // The agent's own clock began a moment before its first call.
+        let out_of_time = began.is_some_and(|at| at + shortest <= self.now() + STOP_LEAD);
         let own_fault = self.probes_explain_stop(container, revision)
             || self.answers.hook_failed.contains(&container.id)
             || self.has_twin(container)
