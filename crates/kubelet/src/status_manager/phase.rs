@@ -37,8 +37,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Every regular container ended for good. What init containers and sidecars
-    /// left does not matter then: a sandbox that failed may have lost their traces.
+    /// Every regular container ended for good.
     fn is_over(&self, spec: &PodSpec) -> bool {
         self.ends.len() == spec.containers.len() && self.ends.iter().all(|end| !end.restarts)
     }
@@ -50,7 +49,7 @@ pub(super) fn phase(facts: &Facts<'_>, statuses: &ContainerStatuses) -> &'static
     let tally = tally(facts.pod.spec(), statuses);
     if tally.init_failed {
         "Failed"
-    } else if !tally.is_over(facts.pod.spec())
+    } else if !(tally.is_over(facts.pod.spec()) && has_no_sandbox(facts))
         && (tally.waiting || (tally.starting && !has_initialized(facts)))
     {
         "Pending"
@@ -101,6 +100,12 @@ fn life(spec: &PodSpec, container: &Container, status: Option<&ContainerStatus>)
     let code = ended.exit_code;
     let all_restart = ended.reason.as_deref() == Some(RESTARTING_ALL);
     Life::Ended(End { code, restarts: all_restart || may_restart(container, spec, code) })
+}
+
+/// Nothing can run. What init containers and sidecars left behind says nothing
+/// then: their traces go when a sandbox is to be replaced.
+fn has_no_sandbox(facts: &Facts<'_>) -> bool {
+    !facts.seen.sandboxes.first().is_some_and(|sandbox| sandbox.ready)
 }
 
 /// Regular containers exist in the present sandbox: a sidecar that starts again
