@@ -135,6 +135,7 @@ impl State {
             || self.probes_explain_stop(container, sandbox.revision())
             || self.answers.hook_failed.contains(&container.id)
             || self.started_over_since(container.uid(), container.ran_at)
+            || self.start_over_is_due(container.uid())
             || self.pod_is_over(container)
     }
 

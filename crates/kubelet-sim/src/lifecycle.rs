@@ -52,6 +52,14 @@ impl State {
         self.courses.start_over.get(uid).is_some_and(|at| *at >= since)
     }
 
+    /// Is there an exit that calls for the pod to start over?
+    pub(crate) fn start_over_is_due(&self, uid: &str) -> bool {
+        self.objects.containers.values().any(|c| {
+            let calls = |(_, _, me): (_, _, &ContainerTemplate)| me.restarts_all(c.exit_code);
+            c.uid() == uid && c.has_exited() && self.defined(c).is_some_and(calls)
+        })
+    }
+
     /// Has the pod nothing left to run, so that its sidecars must go?
     pub(crate) fn pod_is_over(&self, container: &Container) -> bool {
         let Some((template, _, _)) = self.defined(container) else { return false };
@@ -220,7 +228,9 @@ impl State {
         if out_of_time || own_fault || undefined {
             return None;
         }
-        if self.started_over_since(container.uid(), container.ran_at) {
+        if self.started_over_since(container.uid(), container.ran_at)
+            || self.start_over_is_due(container.uid())
+        {
             return None;
         }
         let left = self.objects.containers.values().find(|other| {
