@@ -3,10 +3,15 @@
 //! Owns the tally; the rules ask it whether a stop can be explained by answers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::container_template::{Command, ProbeRole};
 use crate::runtime::Container;
 use crate::world::State;
+
+/// Longer than any start that an agent may have to judge by its age: the budgets
+/// of simulated startup probes, and the time that tells an older container.
+const LONG: Duration = Duration::from_secs(60);
 
 /// All answers so far.
 #[derive(Default)]
@@ -41,6 +46,16 @@ impl State {
     pub(crate) fn is_well(&self, container: &Container) -> bool {
         let age = self.now().saturating_sub(container.ran_at);
         container.is_running() && container.program().is_well(age)
+    }
+
+    /// Has it been well for long, and does its start lie in the past by the wall
+    /// clock, too? One that seems to start in the future cannot be told from a new one.
+    pub(crate) fn is_long_well(&self, container: &Container) -> bool {
+        let age = self.now().saturating_sub(container.ran_at);
+        let by_wall = self.wall_ns().saturating_sub(container.started_ns);
+        self.is_well(container)
+            && container.program().is_steady(age, LONG)
+            && by_wall > i64::try_from(LONG.as_nanos()).unwrap_or(i64::MAX)
     }
 
     /// A probe asks over the network; true if it is answered well, and not too `late`.

@@ -24,6 +24,9 @@ const DEAD_MAX: usize = 2;
 /// periods and thresholds of simulated manifests, and something was done about it.
 const PROBES_TAKE: Duration = Duration::from_secs(45);
 
+/// Longest postStart hook of simulated manifests, and a look after it.
+const HOOK_TAKES: Duration = Duration::from_secs(25);
+
 /// What the agent reports of one pod.
 #[derive(Debug, Clone)]
 pub struct ReportedPod {
@@ -91,8 +94,8 @@ fn check(state: &State, reported: &[ReportedPod], layout: Layout<'_>) -> Result<
     let mut uids = BTreeSet::new();
     for (name, candidates) in &wanted {
         let pod = format!("{name}-{}", layout.node);
-        let actual = no_lost_pod(state, &pod, candidates)?;
-        let done = is_done(&actual) || ended_before_an_edit(&actual, reported);
+        let actual = no_lost_pod(state, &pod, candidates, reported)?;
+        let done = is_done(&actual) || stays_ended(&actual, reported);
         if !done {
             runs_as_asked(state, &pod, &actual, layout.backoff_max)?;
         }
@@ -157,16 +160,23 @@ fn no_lost_pod<'a>(
     state: &'a State,
     pod: &str,
     candidates: &[&'a PodTemplate],
+    reported: &[ReportedPod],
 ) -> Result<Actual<'a>, Violation> {
     let mine = |s: &&Sandbox| !s.foreign && s.pod() == pod;
     let mut sandboxes: Vec<&Sandbox> = state.objects.sandboxes.values().filter(mine).collect();
-    sandboxes.sort_by_key(|s| (!s.ready, std::cmp::Reverse(s.attempt())));
-    let Some(first) = sandboxes.first().copied() else {
-        return fail(pod, "lost: no sandbox");
-    };
     let template_of = |s: &Sandbox| {
         let mut wanted = candidates.iter();
         wanted.find(|t| t.revision == s.revision() || t.fixed_uid.as_deref() == Some(s.uid()))
+    };
+    // One that can neither go on nor end keeps its name from the other.
+    let is_stuck = |s: &Sandbox| {
+        let pending = |r: &ReportedPod| r.uid == s.uid() && r.phase == "Pending";
+        let never = template_of(s).is_some_and(|t| t.restart == Restart::Never);
+        never && reported.iter().any(pending)
+    };
+    sandboxes.sort_by_key(|s| (!s.ready, !is_stuck(s), std::cmp::Reverse(s.attempt())));
+    let Some(first) = sandboxes.first().copied() else {
+        return fail(pod, "lost: no sandbox");
     };
     // Where two texts want one name, the other may have run and ended before.
     for other in sandboxes.iter().filter(|s| s.uid() != first.uid()) {
@@ -223,12 +233,16 @@ fn init_failed(actual: &Actual<'_>) -> bool {
     })
 }
 
-/// A pod that ended stays ended, even if an edit in place would let it run again.
-fn ended_before_an_edit(actual: &Actual<'_>, reported: &[ReportedPod]) -> bool {
+/// A pod that ended stays ended, even if an edit in place would let it run again,
+/// or if a container that never restarts was stopped with its sandbox.
+fn stays_ended(actual: &Actual<'_>, reported: &[ReportedPod]) -> bool {
     let report = reported.iter().find(|r| r.uid == actual.uid);
     let ended = report.is_some_and(|r| r.phase == "Succeeded" || r.phase == "Failed");
     let alive = actual.newest.values().any(|c| c.is_running());
-    actual.template.fixed_uid.is_some() && ended && !alive
+    let regular = &actual.template.containers;
+    let own_end =
+        regular.iter().any(|c| c.own_restart.is_some() && c.never_restarts(Restart::Never));
+    (actual.template.fixed_uid.is_some() || own_end) && ended && !alive
 }
 
 /// An unfinished pod has one ready sandbox, and its containers run or wait out a back-off.
@@ -261,7 +275,8 @@ fn runs_as_asked(
         may_be_absent |= !passes && !initialised;
     }
     for defined in &actual.template.containers {
-        if !may_be_absent || actual.newest.contains_key(defined.name.as_str()) {
+        let newest = actual.newest.get(defined.name.as_str());
+        if !may_be_absent || newest.is_some_and(|c| c.sandbox == sandbox.id) {
             runs_or_rests(state, pod, actual, defined, sandbox, backoff_max)?;
         }
     }
@@ -372,6 +387,9 @@ fn status_matches_runtime(
         return fail(pod, format!("revision {} is reported", report.revision));
     }
     for (name, container) in &actual.newest {
+        if is_in_hook(state, actual.template, container) {
+            continue;
+        }
         let Some(status) = report.containers.iter().find(|c| c.name == *name) else {
             return fail(pod, format!("no status of {name}"));
         };
@@ -415,7 +433,7 @@ fn status_matches_runtime(
         // containers would restart; upstream's phase waits for those.
         (true, _) if report.phase == "Running" && some_would_restart(actual) => return Ok(()),
         // Which of the two depends on the text that was in force when it ended.
-        (true, _) if ended_before_an_edit(actual, reported) => return Ok(()),
+        (true, _) if stays_ended(actual, reported) => return Ok(()),
         (true, true) => "Succeeded",
         (true, false) => "Failed",
     };
@@ -423,6 +441,13 @@ fn status_matches_runtime(
         return fail(pod, format!("phase is {} instead of {phase}", report.phase));
     }
     Ok(())
+}
+
+/// While a postStart hook runs, the pod's status waits.
+fn is_in_hook(state: &State, template: &PodTemplate, container: &Container) -> bool {
+    let mut all = template.init.iter().chain(&template.containers);
+    let hooks = all.any(|c| c.post_start.is_some_and(|hook| hook.takes_ms > 0));
+    hooks && container.ran_at + HOOK_TAKES > state.now()
 }
 
 /// May an exit start the whole pod over?

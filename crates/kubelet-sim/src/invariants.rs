@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cri::v1;
 
-use crate::manifest::{PodTemplate, REVISION_LABEL};
+use crate::manifest::{PodTemplate, REVISION_LABEL, Restart};
 use crate::runtime::{Container, short};
 use crate::world::State;
 
@@ -111,8 +111,9 @@ impl State {
             let pod = container.pod().to_owned();
             self.violate(&pod, text);
         }
+        // One that is stopped after it ended was not known to have ended.
         let mut runs = self.history.runs.values_mut().flatten();
-        if let Some(run) = runs.find(|run| run.container == id && run.exit_code.is_none()) {
+        if let Some(run) = runs.find(|run| run.container == id) {
             run.stop_asked = true;
         }
     }
@@ -134,6 +135,7 @@ impl State {
             || self.probes_explain_stop(container, sandbox.revision())
             || self.answers.hook_failed.contains(&container.id)
             || self.started_over_since(container.uid(), container.ran_at)
+            || self.start_over_is_due(container.uid())
             || self.pod_is_over(container)
     }
 
@@ -242,6 +244,10 @@ impl State {
             // An init container's work is lost with its sandbox.
             Some(0) if init => last.sandbox == container.sandbox && !last.stop_asked,
             Some(0) if last.stop_asked => me.never_restarts(template.restart),
+            // Stopped with its sandbox, before it could end: the new one runs it anew.
+            Some(_) if last.stop_asked && last.sandbox != container.sandbox => {
+                template.restart == Restart::Never
+            }
             Some(code) => !me.restarts(template.restart, code),
             None => me.never_restarts(template.restart),
         }
@@ -249,7 +255,7 @@ impl State {
 
     fn remember_run(&mut self, key: (String, String), id: &str) -> Option<String> {
         let (now, life) = (self.now(), self.history.life);
-        let name = key.1.clone();
+        let (uid, name) = key.clone();
         let sandbox = self.objects.containers[id].sandbox.clone();
         let runs = self.history.runs.entry(key).or_default();
         runs.push_back(Run {
@@ -264,8 +270,10 @@ impl State {
         if runs.len() > STARTS_PER_MINUTE_MAX {
             let oldest = runs.pop_front()?;
             // A sandbox that dies takes its containers along without their fault.
+            // An exit that starts the whole pod over knows no back-off, as upstream.
             let same_cause = oldest.life == life && oldest.sandbox == sandbox;
-            if oldest.at + MINUTE > now && same_cause {
+            let (at, recent) = (oldest.at, oldest.at + MINUTE > now);
+            if recent && same_cause && !self.started_over_since(&uid, at) {
                 return Some(format!(
                     "{name} started {STARTS_PER_MINUTE_MAX} times within a minute"
                 ));

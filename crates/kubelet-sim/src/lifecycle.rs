@@ -16,6 +16,8 @@ const GRACE_FLOOR: Duration = Duration::from_secs(2);
 /// How late after its time a stop may be asked for: a status read first, and
 /// delays of the calls around it.
 const STOP_SLACK: Duration = Duration::from_secs(5);
+/// How long before its first visible call a stop may have begun.
+const STOP_LEAD: Duration = Duration::from_secs(1);
 /// How long after a change of the manifests a stop may be begun anew for it.
 const CHANGE_LAG: Duration = Duration::from_secs(180);
 
@@ -48,6 +50,14 @@ impl State {
     /// Was the pod told to start over after this time?
     pub(crate) fn started_over_since(&self, uid: &str, since: Duration) -> bool {
         self.courses.start_over.get(uid).is_some_and(|at| *at >= since)
+    }
+
+    /// Is there an exit that calls for the pod to start over?
+    pub(crate) fn start_over_is_due(&self, uid: &str) -> bool {
+        self.objects.containers.values().any(|c| {
+            let calls = |(_, _, me): (_, _, &ContainerTemplate)| me.restarts_all(c.exit_code);
+            c.uid() == uid && c.has_exited() && self.defined(c).is_some_and(calls)
+        })
     }
 
     /// Has the pod nothing left to run, so that its sidecars must go?
@@ -198,12 +208,17 @@ impl State {
     /// A sidecar outlives the regular containers, unless there is no time left.
     fn stopped_before_its_turn(&self, container: &Container) -> Option<String> {
         let (template, _, me) = self.defined(container).filter(|(_, _, me)| me.sidecar)?;
+        if !container.is_running() {
+            return None;
+        }
         let sandbox = self.objects.sandboxes.get(&container.sandbox)?;
         let revision = sandbox.revision();
         let graces = self.oracle.kin_templates(revision).map(|t| t.grace_secs);
         let shortest = Duration::from_secs(graces.min()?.into());
-        let out_of_time =
-            self.courses.ending.get(container.uid()).is_some_and(|at| *at + shortest <= self.now());
+        let ending = self.courses.ending.get(container.uid()).copied();
+        let began = ending.into_iter().chain(self.oracle.shaken_at(revision)).min();
+        // The agent's own clock began a moment before its first call.
+        let out_of_time = began.is_some_and(|at| at + shortest <= self.now() + STOP_LEAD);
         let own_fault = self.probes_explain_stop(container, revision)
             || self.answers.hook_failed.contains(&container.id)
             || self.has_twin(container)
@@ -213,7 +228,9 @@ impl State {
         if out_of_time || own_fault || undefined {
             return None;
         }
-        if self.started_over_since(container.uid(), container.ran_at) {
+        if self.started_over_since(container.uid(), container.ran_at)
+            || self.start_over_is_due(container.uid())
+        {
             return None;
         }
         let left = self.objects.containers.values().find(|other| {

@@ -198,9 +198,18 @@ impl Oracle {
         })
     }
 
-    /// Was every text of the pod gone before then?
+    /// The last time that something could take a pod of this revision away.
+    pub fn shaken_at(&self, revision: u64) -> Option<Duration> {
+        self.kin(revision).filter_map(|entry| entry.shaken_at).max()
+    }
+
+    /// Was every text of the pod gone, or unreadable, before then?
     pub fn is_gone_before(&self, revision: u64, then: Duration) -> bool {
-        self.kin(revision).all(|entry| entry.wanted == Wanted::No && entry.gone_at <= then)
+        self.kin(revision).all(|entry| match entry.wanted {
+            Wanted::Yes => false,
+            Wanted::Spoilt => true,
+            Wanted::No => entry.gone_at <= then,
+        })
     }
 
     /// The revision and, where a fixed uid joins them, its predecessors and successors.

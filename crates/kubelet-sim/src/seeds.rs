@@ -18,6 +18,9 @@ use crate::sim::SimWorld;
 /// Seeds run by default.
 const SEEDS: u64 = 1_000;
 
+/// Every so many seeds end with one more restart of the agent.
+const FLAP_EVERY: u64 = 3;
+
 /// The seed to replay, if the environment names one.
 pub fn replay_seed() -> Option<u64> {
     std::env::var("KLET_SIM_SEED").ok()?.parse().ok()
@@ -62,6 +65,9 @@ pub fn run_seed(seed: u64) -> (u64, u64) {
     world.start_agent();
     world.run_for(time);
     world.heal().run_until_idle();
+    if seed.is_multiple_of(FLAP_EVERY) {
+        world.expect_no_flap().run_until_idle();
+    }
     world.digest()
 }
 

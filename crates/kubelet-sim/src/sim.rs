@@ -3,6 +3,7 @@
 //! Owns the tokio runtime, the agent's lives and the pending mischief. Panics
 //! with one line that replays the seed when a rule is broken.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,9 @@ use crate::world::{Life, Violation, World};
 const SETTLE_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// How often the driver looks whether all is settled.
 const LOOK: Duration = Duration::from_secs(2);
+/// How often, and how many times, readiness is looked at after a restart.
+const FLAP_LOOK: Duration = Duration::from_millis(200);
+const FLAP_LOOKS: u32 = 50;
 /// Lines of trace shown with a failure.
 const TAIL: usize = 60;
 
@@ -308,6 +312,44 @@ impl SimWorld {
         self.run_for(Duration::from_secs(20));
         self.settle(Duration::from_secs(120));
         self
+    }
+
+    /// Restarts the agent in a settled world: what was ready and stays well must
+    /// not seem unready for a moment.
+    pub fn expect_no_flap(&mut self) -> &mut Self {
+        let before = self.ready_for_long();
+        self.crash_agent();
+        self.start_agent();
+        for _ in 0..FLAP_LOOKS {
+            self.run_for(FLAP_LOOK);
+            let still = self.ready_for_long_by_nature();
+            for pod in self.reported() {
+                let flapped = pod.containers.into_iter().find(|c| {
+                    let id = c.id.clone().unwrap_or_default();
+                    c.running && !c.ready && before.contains(&id) && still.contains(&id)
+                });
+                if let Some(c) = flapped {
+                    let text = format!("{} was ready before the agent restarted", c.name);
+                    self.fail(&Violation { pod: pod.name, text });
+                }
+            }
+        }
+        self
+    }
+
+    /// Ids of containers that are reported ready and have long been well.
+    fn ready_for_long(&self) -> BTreeSet<String> {
+        let by_nature = self.ready_for_long_by_nature();
+        let reported = self.reported().into_iter().flat_map(|pod| pod.containers);
+        let ready = reported.filter(|c| c.ready && c.running).filter_map(|c| c.id);
+        ready.filter(|id| by_nature.contains(id)).collect()
+    }
+
+    fn ready_for_long_by_nature(&self) -> BTreeSet<String> {
+        let _guard = self.rt.enter();
+        let state = self.world.lock();
+        let long_well = state.objects.containers.values().filter(|c| state.is_long_well(c));
+        long_well.map(|c| c.id.clone()).collect()
     }
 
     /// Runs until every checker agrees, for at most `limit`.

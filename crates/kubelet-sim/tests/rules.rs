@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use cri::{Runtime, v1};
 use kubelet_sim::{
-    Faults, Life, NAMESPACE, Place, PodTemplate, Program, REVISION_LABEL, Restart, SimRuntime,
-    World,
+    ContainerTemplate, Faults, Life, NAMESPACE, Place, PodTemplate, ProbeRole, Program,
+    REVISION_LABEL, Restart, SimRuntime, Way, World,
 };
 
 struct Rogue {
@@ -39,12 +39,16 @@ impl Rogue {
     }
 
     async fn sandbox(&self, uid: &str, revision: u64) -> String {
+        self.sandbox_attempt(uid, revision, 0).await
+    }
+
+    async fn sandbox_attempt(&self, uid: &str, revision: u64, attempt: u32) -> String {
         let config = v1::PodSandboxConfig {
             metadata: Some(v1::PodSandboxMetadata {
                 name: "web-node".into(),
                 uid: uid.into(),
                 namespace: NAMESPACE.into(),
-                attempt: 0,
+                attempt,
             }),
             labels: self.labels(uid, revision),
             ..Default::default()
@@ -54,13 +58,28 @@ impl Rogue {
     }
 
     async fn start(&self, sandbox: &str, uid: &str, program: Program, attempt: u32) -> String {
+        self.start_named(sandbox, uid, "app", program, attempt).await
+    }
+
+    async fn start_named(
+        &self,
+        sandbox: &str,
+        uid: &str,
+        name: &str,
+        program: Program,
+        attempt: u32,
+    ) -> String {
         let image = v1::ImageSpec { image: program.image(), ..Default::default() };
         let pulled = self.runtime.pull_image(image.clone(), None, None).await;
         pulled.expect("pull");
         let config = v1::ContainerConfig {
-            metadata: Some(v1::ContainerMetadata { name: "app".into(), attempt }),
+            metadata: Some(v1::ContainerMetadata { name: name.into(), attempt }),
             image: Some(image),
-            labels: self.labels(uid, 0),
+            labels: {
+                let mut labels = self.labels(uid, 0);
+                labels.insert("io.kubernetes.container.name".into(), name.into());
+                labels
+            },
             ..Default::default()
         };
         let made = self.runtime.create_container(sandbox, config, v1::PodSandboxConfig::default());
@@ -172,4 +191,162 @@ async fn restarting_without_back_off() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     rogue.expect_broken("within a minute");
+}
+
+fn with_init() -> PodTemplate {
+    let init = Program::Exit { code: 0, after_ms: 500 };
+    PodTemplate::steady("web")
+        .with_init(ContainerTemplate::new("i0", init))
+        .with_init(ContainerTemplate::new("s1", STEADY).as_sidecar())
+        .with_init(ContainerTemplate::new("i2", init))
+}
+
+const SHORT: Program = Program::Exit { code: 0, after_ms: 500 };
+
+#[tokio::test(start_paused = true)]
+async fn init_containers_out_of_order() {
+    let names = ["i0", "s1", "i2", "app"];
+    for skipped in 0..=3 {
+        let rogue = Rogue::new();
+        let pod = rogue.publish(&with_init());
+        let sandbox = rogue.sandbox("u1", pod.revision).await;
+        for name in names.into_iter().filter(|name| *name != names[skipped]) {
+            let program = if name.starts_with('i') { SHORT } else { STEADY };
+            rogue.start_named(&sandbox, "u1", name, program, 0).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        match skipped {
+            3 => rogue.expect_kept(),
+            _ => rogue.expect_broken(&format!("before {} got through", names[skipped])),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn init_containers_side_by_side() {
+    let rogue = Rogue::new();
+    let mut template = PodTemplate::steady("web");
+    template.init = ["i0", "i1"].map(|name| ContainerTemplate::new(name, SHORT)).into();
+    let pod = rogue.publish(&template);
+    let sandbox = rogue.sandbox("u1", pod.revision).await;
+    rogue.start_named(&sandbox, "u1", "i1", STEADY, 0).await;
+    rogue.start_named(&sandbox, "u1", "i0", STEADY, 0).await;
+    rogue.expect_broken("before i0 got through");
+    let rogue = Rogue::new();
+    let pod = rogue.publish(&template);
+    let sandbox = rogue.sandbox("u1", pod.revision).await;
+    rogue.start_named(&sandbox, "u1", "i0", SHORT, 0).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    rogue.start_named(&sandbox, "u1", "i1", SHORT, 0).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    rogue.start_named(&sandbox, "u1", "app", STEADY, 0).await;
+    rogue.expect_kept();
+    rogue.start_named(&sandbox, "u1", "i0", SHORT, 1).await;
+    rogue.expect_broken("i0 runs again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn init_in_a_new_sandbox_while_the_old_pod_runs() {
+    let rogue = Rogue::new();
+    let mut template = PodTemplate::steady("web");
+    template.init = vec![ContainerTemplate::new("i0", SHORT)];
+    let pod = rogue.publish(&template);
+    let sandbox = rogue.sandbox("u1", pod.revision).await;
+    rogue.start_named(&sandbox, "u1", "i0", SHORT, 0).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    rogue.start_named(&sandbox, "u1", "app", STEADY, 0).await;
+    let next = rogue.sandbox_attempt("u1", pod.revision, 1).await;
+    rogue.expect_kept();
+    rogue.start_named(&next, "u1", "i0", SHORT, 1).await;
+    rogue.expect_broken("i0 starts while app runs");
+}
+
+/// A pod with a sidecar and its app, both running, and no longer wanted.
+async fn unwanted_pair(rogue: &Rogue) -> (String, String) {
+    let mut template = PodTemplate::steady("web");
+    template.grace_secs = 10;
+    template.init = vec![ContainerTemplate::new("s0", STEADY).as_sidecar()];
+    let pod = rogue.publish(&template);
+    let sandbox = rogue.sandbox("u1", pod.revision).await;
+    let sidecar = rogue.start_named(&sandbox, "u1", "s0", STEADY, 0).await;
+    let app = rogue.start_named(&sandbox, "u1", "app", Program::Deaf, 0).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    rogue.world.withdraw(&Place::File("web.json".into()));
+    (sidecar, app)
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_a_sidecar_first() {
+    let second = Duration::from_secs(1);
+    let rogue = Rogue::new();
+    let (sidecar, app) = unwanted_pair(&rogue).await;
+    rogue.runtime.stop_container(&app, second).await.expect("stop");
+    rogue.runtime.stop_container(&sidecar, second).await.expect("stop");
+    rogue.expect_kept();
+    let rogue = Rogue::new();
+    let (sidecar, _) = unwanted_pair(&rogue).await;
+    rogue.runtime.stop_container(&sidecar, second).await.expect("stop");
+    rogue.expect_broken("is stopped before app");
+    let rogue = Rogue::new();
+    let (sidecar, _) = unwanted_pair(&rogue).await;
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    rogue.runtime.stop_container(&sidecar, second).await.expect("stop");
+    rogue.expect_kept();
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_grace_than_the_pod_has() {
+    let rogue = Rogue::new();
+    let (_, app) = unwanted_pair(&rogue).await;
+    rogue.runtime.stop_container(&app, Duration::from_secs(11)).await.expect("stop");
+    rogue.expect_broken("of grace");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_hooks_for_one_stop() {
+    let rogue = Rogue::new();
+    let pod = rogue.publish(&PodTemplate::steady("web"));
+    let sandbox = rogue.sandbox("u1", pod.revision).await;
+    let id = rogue.start(&sandbox, "u1", STEADY, 0).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let command = ["pre-stop", "0", "0"].map(str::to_owned);
+    for _ in 0..2 {
+        rogue.expect_kept();
+        let answer = rogue.runtime.exec_sync(&id, command.to_vec(), None).await;
+        assert_eq!(answer.expect("it runs").exit_code, 0);
+    }
+    rogue.expect_broken("runs twice for one stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_outlives_its_grace() {
+    let rogue = Rogue::new();
+    let (_, app) = unwanted_pair(&rogue).await;
+    let command = ["pre-stop", "0", "30000"].map(str::to_owned);
+    rogue.runtime.exec_sync(&app, command.to_vec(), None).await.expect("it runs");
+    rogue.expect_kept();
+    rogue.runtime.stop_container(&app, Duration::from_secs(2)).await.expect("stop");
+    rogue.expect_broken("outlived its grace");
+}
+
+/// A stop for a probe needs failures in a row, of this very instance.
+#[tokio::test(start_paused = true)]
+async fn stopping_a_well_container_for_a_probe() {
+    for (failures, broken) in [(0, true), (1, true), (2, false)] {
+        let rogue = Rogue::new();
+        let probed = |app: &mut ContainerTemplate| {
+            *app = app.clone().probe(ProbeRole::Liveness, Way::Exec, 1, 2);
+        };
+        let pod = rogue.publish(&PodTemplate::steady("web").with_app(probed));
+        let sandbox = rogue.sandbox("u1", pod.revision).await;
+        let unwell = Program::Serve { from_ms: 600_000, until_ms: 0, term_ms: 10 };
+        let id = rogue.start(&sandbox, "u1", unwell, 0).await;
+        for _ in 0..failures {
+            let command = ["probe", "liveness"].map(str::to_owned).to_vec();
+            let answer = rogue.runtime.exec_sync(&id, command, Some(Duration::from_secs(1))).await;
+            assert_eq!(answer.expect("it runs").exit_code, 1);
+        }
+        rogue.runtime.stop_container(&id, Duration::from_secs(1)).await.expect("stop");
+        if broken { rogue.expect_broken("for no reason") } else { rogue.expect_kept() }
+    }
 }

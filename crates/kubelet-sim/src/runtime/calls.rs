@@ -224,7 +224,8 @@ impl cri::Runtime for SimRuntime {
     }
 
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CallError> {
-        let mut call = self.call("StopContainer", short(id), self.pod_of_container(id));
+        let object = format!("{} within {}ms", short(id), grace.as_millis());
+        let mut call = self.call("StopContainer", &object, self.pod_of_container(id));
         call.limit = Some(REQUEST_LIMIT + grace);
         let id = id.to_owned();
         if self.life.is_alive() {

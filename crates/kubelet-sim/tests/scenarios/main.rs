@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use kubelet_sim::{LiveContainer, PodTemplate, SimWorld};
 
+mod lifecycles;
 mod lost_answers;
 mod outages;
+mod probes;
 mod static_pods;
 
 /// Longer than any settled reaction takes.

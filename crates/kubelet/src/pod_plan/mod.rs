@@ -81,17 +81,25 @@ impl PodPlan {
 }
 
 /// A running container's log is linked once per life of the agent, so that a
-/// link lost to a crash comes back.
+/// link lost to a crash comes back. One that this very plan removes takes its
+/// link along.
 fn plan_links(seen: &ObservedPod, memory: &Memory, plan: &mut PodPlan) {
+    let removed = |c: &ObservedContainer| {
+        let mut planned = plan.steps.iter().flatten();
+        planned.any(|a| matches!(a, Action::RemoveContainer { id, .. } if *id == c.id))
+    };
     let running = seen.containers.iter().filter(|c| {
-        matches!(c.state, ContainerState::Running { .. }) && !memory.linked_logs.contains(&c.id)
+        matches!(c.state, ContainerState::Running { .. })
+            && !memory.linked_logs.contains(&c.id)
+            && !removed(c)
     });
     let link = |c: &ObservedContainer| Action::LinkLog {
         id: c.id.clone(),
         name: c.name.clone(),
         restart_count: c.restart_count,
     };
-    plan.step(running.map(link).collect());
+    let step = running.map(link).collect();
+    plan.step(step);
 }
 
 /// Plans a pod that should run.

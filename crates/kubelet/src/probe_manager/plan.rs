@@ -20,6 +20,7 @@ pub(super) struct Rules {
     /// The pod was being deleted when its probes were set up.
     pub deleting: bool,
     pub initial_delay_secs: i64,
+    pub period_secs: i64,
     pub failures_needed: u32,
     pub successes_needed: u32,
 }
@@ -34,6 +35,7 @@ impl Rules {
             sidecar,
             deleting,
             initial_delay_secs: probe.initial_delay_seconds.unwrap_or(0).into(),
+            period_secs: probe.period_seconds.filter(|n| *n > 0).unwrap_or(10).into(),
             failures_needed: at_least_one(probe.failure_threshold, 3),
             successes_needed: at_least_one(probe.success_threshold, 1),
         }
@@ -109,6 +111,8 @@ pub(super) struct Course {
     run: u32,
     /// Nothing more is tried on this instance.
     on_hold: bool,
+    /// How often this instance was looked at.
+    looks: u32,
 }
 
 impl Course {
@@ -125,7 +129,9 @@ impl Course {
             changes.extend(first_value(rules, id, running_since, started, at));
             self.id = Some(id.clone());
             self.on_hold = false;
+            self.looks = 0;
         }
+        self.looks = self.looks.saturating_add(1);
         if self.on_hold {
             return (changes, Next::Wait);
         }
@@ -141,7 +147,12 @@ impl Course {
             changes.push(set(ProbeResult::Success));
             return (changes, Next::End);
         }
-        let young = at.now.duration_since(since).as_secs() < rules.initial_delay_secs;
+        let age = match at.now.duration_since(since) {
+            // The clock was set back, which must not keep probes waiting: the looks tell.
+            ahead if ahead.is_negative() => i64::from(self.looks - 1) * rules.period_secs,
+            age => age.as_secs(),
+        };
+        let young = age < rules.initial_delay_secs;
         let turn = started != (rules.kind == ProbeKind::Startup);
         let next = if young || !turn { Next::Wait } else { Next::Probe(id.clone()) };
         (changes, next)

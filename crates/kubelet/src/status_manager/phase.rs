@@ -36,13 +36,22 @@ struct Tally {
     ends: Vec<End>,
 }
 
+impl Tally {
+    /// Every regular container ended for good.
+    fn is_over(&self, spec: &PodSpec) -> bool {
+        self.ends.len() == spec.containers.len() && self.ends.iter().all(|end| !end.restarts)
+    }
+}
+
 /// The phase of a pod whose earlier phase was not terminal. A static pod's phase
 /// is not forced when it is removed: its containers tell.
 pub(super) fn phase(facts: &Facts<'_>, statuses: &ContainerStatuses) -> &'static str {
     let tally = tally(facts.pod.spec(), statuses);
     if tally.init_failed {
         "Failed"
-    } else if tally.waiting || (tally.starting && !has_initialized(facts)) {
+    } else if !(tally.is_over(facts.pod.spec()) && has_no_sandbox(facts))
+        && (tally.waiting || (tally.starting && !has_initialized(facts)))
+    {
         "Pending"
     } else if tally.running || tally.ends.iter().any(|end| end.restarts) {
         "Running"
@@ -91,6 +100,12 @@ fn life(spec: &PodSpec, container: &Container, status: Option<&ContainerStatus>)
     let code = ended.exit_code;
     let all_restart = ended.reason.as_deref() == Some(RESTARTING_ALL);
     Life::Ended(End { code, restarts: all_restart || may_restart(container, spec, code) })
+}
+
+/// Nothing can run. What init containers and sidecars left behind says nothing
+/// then: their traces go when a sandbox is to be replaced.
+fn has_no_sandbox(facts: &Facts<'_>) -> bool {
+    !facts.seen.sandboxes.first().is_some_and(|sandbox| sandbox.ready)
 }
 
 /// Regular containers exist in the present sandbox: a sidecar that starts again

@@ -225,3 +225,13 @@ fn a_running_containers_log_is_linked_once() {
     let plan = plan_live(&scene.pod, &scene.seen, &scene.context(1));
     expect!["link app-0"].assert_eq(&super::render::steps(&plan.steps));
 }
+
+/// A link made after its log's removal would lead nowhere.
+#[test]
+fn what_a_plan_removes_is_not_linked() {
+    let mut scene = dsl::scene("web Always init=a+: sandbox 0 dead; a running; app running");
+    scene.memory.linked_logs.clear();
+    let plan = plan_live(&scene.pod, &scene.seen, &scene.context(1));
+    let steps = super::render::steps(&plan.steps);
+    assert!(steps.contains("remove a-0") && !steps.contains("link a-0"), "{steps}");
+}

@@ -112,3 +112,14 @@ fn phases_follow_a_containers_own_policy_and_rules() {
     assert_eq!(init.sees("setup exited=3").phase.as_deref(), Some("Pending"));
     assert_eq!(init.sees("setup exited=4").phase.as_deref(), Some("Failed"));
 }
+
+/// The last sandbox died, its successor failed, and traces of the beginning are gone.
+#[test]
+fn a_pod_whose_work_is_over_does_not_wait_for_a_sandbox() {
+    for pod in ["Always setup | app |", "Always proxy* | app |"] {
+        let case = Case::new(pod).container("app", r#"{"restartPolicy":"Never"}"#);
+        let phase = |items: &str| case.sees(items).phase.unwrap_or_default();
+        assert_eq!(phase("sandbox 0 dead; app exited=143"), "Failed", "{pod}");
+        assert_eq!(phase("sandbox 0 dead; app exited=0"), "Succeeded", "{pod}");
+    }
+}
