@@ -15,7 +15,7 @@ pub const VARIABLE: &str = "UPSTREAM_KUBELET";
 
 /// The upstream kubelet, if there is one; says so if there is none.
 pub fn binary(test: &str) -> Option<PathBuf> {
-    let binary = std::env::var_os(VARIABLE).map(PathBuf::from);
+    let binary = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
     if binary.is_none() {
         eprintln!("SKIPPED {test}: set {VARIABLE} to the path of an upstream kubelet");
     }
