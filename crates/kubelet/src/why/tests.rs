@@ -256,7 +256,7 @@ fn configuration_errors_name_the_field() {
             "container has runAsNonRoot and image will run as root (pod: x)",
             "runAsUser",
         ),
-        ("CreateContainerConfigError", "configmap \"c\" not found", "hostPath volume"),
+        ("CreateContainerConfigError", "configmap \"c\" not found", "put the values into env"),
         ("CreateContainerConfigError", "failed to prepare subPath for volumeMount", "subPathExpr"),
         (
             "CreateContainerError",
