@@ -40,6 +40,8 @@ pub struct Existing {
     pub full_name: FullName,
     /// Something of it runs, or might.
     pub may_run: bool,
+    /// It was listed, but nobody has looked at it yet: it may run or not.
+    pub pending: bool,
 }
 
 struct Entry {
@@ -100,12 +102,14 @@ impl Observations {
                 uid: pod.uid.clone(),
                 full_name: entry.full_name.clone(),
                 may_run: pod.may_run(),
+                pending: false,
             })
         });
         let pending = table.pending.iter().map(|(uid, full_name)| Existing {
             uid: uid.clone(),
             full_name: full_name.clone(),
             may_run: true,
+            pending: true,
         });
         looked_at.chain(pending).collect()
     }

@@ -95,7 +95,12 @@ fn plan_starts(
         .filter(|(uid, _)| !desired.pods.contains_key(**uid))
         .map(|(_, full_name)| *full_name)
         .collect();
-    for pod in candidates {
+    // Which of two goes first depends on which runs, so both must have been looked at.
+    let unsure = |pod: &DesiredPod| {
+        let rival = |e: &&Existing| e.full_name == *pod.full_name() && e.uid != *pod.uid();
+        existing.iter().filter(rival).any(|rival| rival.pending)
+    };
+    for pod in candidates.into_iter().filter(|pod| !unsure(pod)) {
         if !strangers.contains(pod.full_name()) && taken.insert(pod.full_name()) {
             commands.push(Command::Start(pod.uid().clone()));
         }

@@ -60,10 +60,11 @@ fn world(text: &str) -> World {
                 };
                 world.workers.insert(PodUid::new(uid), facts);
             }
-            ("runs" | "left", Some((uid, name))) => world.existing.push(Existing {
+            ("runs" | "left" | "listed", Some((uid, name))) => world.existing.push(Existing {
                 uid: PodUid::new(uid),
                 full_name: FullName::of(name, "ns"),
-                may_run: kind == "runs",
+                may_run: kind != "left",
+                pending: kind == "listed",
             }),
             _ => panic!("unknown item {item:?}"),
         }
@@ -189,6 +190,15 @@ fn who_runs_already_goes_first() {
     check("want a:web; want b:web; runs b:web", expect!["start b"]);
     check("want a:web; want b:web http; runs b:web", expect!["start b"]);
     check("want a:web; want b:web; left b:web", expect!["start a"]);
+}
+
+/// After a restart of the agent the runtime holds remains of both.
+#[test]
+fn rivals_are_looked_at_before_one_is_started() {
+    check("want a:web; want b:web http; listed a:web; listed b:web", expect!["nothing"]);
+    check("want a:web; want b:web http; left a:web; listed b:web", expect!["start b"]);
+    check("want a:web; want b:web http; left a:web; runs b:web", expect!["start b"]);
+    check("want a:web; listed a:web", expect!["start a"]);
 }
 
 #[test]
