@@ -140,7 +140,11 @@ impl Course {
             // Upstream's worker ends here if the container will not run again, and
             // the next look at the pod starts another. This one waits: whether a
             // container may run again can change with the others of its pod.
-            changes.push(set(ProbeResult::Failure));
+            // What does not run is not ready. Nothing follows for the others: it may
+            // only have been created yet, and must not be stopped once it runs.
+            if rules.kind == ProbeKind::Readiness {
+                changes.push(set(ProbeResult::Failure));
+            }
             return (changes, Next::Wait);
         };
         if rules.deleting && rules.kind != ProbeKind::Readiness {
