@@ -101,8 +101,12 @@ impl State {
                 break;
             }
             let key = (container.sandbox.clone(), earlier.name.clone());
+            // What ran here before waited for its sidecars then; as upstream, it does
+            // not wait again when both are restarted.
+            let again =
+                self.courses.ran.contains_key(&(container.sandbox.clone(), me.name.clone()));
             let missing = if earlier.sidecar {
-                self.sidecar_is_missing(&key, earlier)
+                !again && self.sidecar_is_missing(&key, earlier)
             } else {
                 !self.courses.succeeded.contains(&key)
             };
