@@ -228,7 +228,9 @@ impl State {
             || self.has_twin(container)
             || self.is_unheard_of(container);
         // Only the runtime tells this life of the agent that the pod exists.
-        let undefined = self.oracle.is_gone_before(revision, self.courses.life_began);
+        let since = self.courses.life_began;
+        let undefined = self.oracle.is_gone_before(revision, since)
+            || self.oracle.shaken_at(revision).into_iter().any(|at| at < since);
         if out_of_time || own_fault || undefined {
             return None;
         }
