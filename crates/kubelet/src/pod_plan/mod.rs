@@ -102,6 +102,13 @@ fn plan_links(seen: &ObservedPod, memory: &Memory, plan: &mut PodPlan) {
     plan.step(step);
 }
 
+/// Removes dead instances beyond what the status of a pod that has ended needs.
+pub fn plan_remains(pod: &DesiredPod, seen: &ObservedPod, ctx: &PlanContext<'_>) -> Steps {
+    let mut plan = PodPlan::default();
+    prune::plan(Facts { pod, seen, ctx }, &mut plan);
+    plan.steps
+}
+
 /// Plans a pod that should run.
 pub fn plan_live(pod: &DesiredPod, seen: &ObservedPod, ctx: &PlanContext<'_>) -> PodPlan {
     let mut plan = PodPlan::default();

@@ -307,6 +307,9 @@ impl Worker {
         if steps.is_empty() && !self.cgroup_removed {
             steps.push(vec![Action::RemovePodCgroup]);
         }
+        if steps.is_empty() {
+            steps = pod_plan::plan_remains(pod, seen, &self.context());
+        }
         Decision {
             steps,
             waiting: BTreeMap::new(),
