@@ -30,7 +30,6 @@ use kubelet_model::{
 pub use deadline::{Deadline, deadline};
 pub use kubelet_model::restart::{RestartPolicy, restart_policy};
 pub use memory::{FailedStart, Memory, RETRY_AFTER_ERROR};
-pub use restart_all::restarts_all;
 pub use terminate::{Termination, plan_end, plan_termination};
 
 /// Facts besides the pod and its observation.

@@ -10,12 +10,12 @@ use super::executor::PodIdentity;
 const LINK_NAME_MAX: usize = 251;
 
 /// `<logs>/<namespace>_<name>_<uid>`.
-pub(super) fn pod_dir(logs: &Path, pod: &PodIdentity) -> PathBuf {
+pub(crate) fn pod_dir(logs: &Path, pod: &PodIdentity) -> PathBuf {
     logs.join(format!("{}_{}_{}", pod.namespace, pod.name, pod.uid))
 }
 
 /// `<container>/<restart count>.log`, relative to the pod's directory.
-pub(super) fn container_log(name: &ContainerName, restart_count: u32) -> String {
+pub(crate) fn container_log(name: &ContainerName, restart_count: u32) -> String {
     format!("{name}/{restart_count}.log")
 }
 

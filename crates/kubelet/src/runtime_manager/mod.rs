@@ -13,7 +13,7 @@ mod executor;
 mod hooks;
 mod hostname;
 mod hosts;
-mod log_paths;
+pub(crate) mod log_paths;
 mod mounts;
 mod pod_files;
 mod profile;

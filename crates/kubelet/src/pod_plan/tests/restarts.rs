@@ -3,7 +3,7 @@
 use expect_test::expect;
 
 use super::{check, dsl};
-use crate::pod_plan::restarts_all;
+use crate::pod_plan::restart_all::restarts_all;
 
 #[test]
 fn a_containers_policy_comes_before_its_pods() {

@@ -10,6 +10,7 @@ use cri::v1;
 use super::Local;
 use super::find::Refused;
 use super::wire::{ExecAnswer, ExecQuestion, StatsAnswer, StatsItem};
+use crate::pleg::labels;
 use crate::status_manager::PodView;
 
 /// `GET /stats`.
@@ -28,9 +29,9 @@ fn sample(stats: v1::ContainerStats) -> Option<StatsItem> {
     let label = |key: &str| attributes.labels.get(key).cloned();
     let (cpu, memory) = (stats.cpu.unwrap_or_default(), stats.memory.unwrap_or_default());
     Some(StatsItem {
-        namespace: label("io.kubernetes.pod.namespace")?,
-        pod: label("io.kubernetes.pod.name")?,
-        container: label("io.kubernetes.container.name")?,
+        namespace: label(labels::POD_NAMESPACE)?,
+        pod: label(labels::POD_NAME)?,
+        container: label(labels::CONTAINER_NAME)?,
         id: attributes.id,
         cpu_at: cpu.timestamp,
         cpu_ns: cpu.usage_core_nano_seconds.map(|used| used.value),

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::{Path, State};
 use k8s_openapi::api::core::v1::ContainerStatus;
+use kubelet_model::ContainerName;
 
 use super::Local;
 use super::find::{Home, Refused};
 use crate::container_logs::last_text;
 use crate::events::Event;
+use crate::runtime_manager::{PodIdentity, log_paths};
 use crate::status_manager::PodView;
 use crate::why::{Explanation, Manifest, WhyFacts, explain, is_about};
 
@@ -73,10 +75,13 @@ impl Local {
         restart_count: u32,
     ) -> std::path::PathBuf {
         let meta = &view.pod.metadata;
-        let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-        let dir =
-            format!("{}_{}_{}", namespace.unwrap_or_default(), name.unwrap_or_default(), view.uid);
-        self.place.pod_logs_dir.join(dir).join(container).join(format!("{restart_count}.log"))
+        let pod = PodIdentity {
+            uid: view.uid.clone(),
+            name: meta.name.clone().unwrap_or_default(),
+            namespace: meta.namespace.clone().unwrap_or_default(),
+        };
+        let log = log_paths::container_log(&ContainerName::new(container), restart_count);
+        log_paths::pod_dir(&self.place.pod_logs_dir, &pod).join(log)
     }
 }
 
