@@ -122,7 +122,8 @@ fn following_goes_on_across_rotation() -> Result<()> {
 fn a_failed_container_speaks_through_its_log() -> Result<()> {
     let node = node()?;
     let put = |name: &str, policy: &str| {
-        let script = "echo starting; echo 'no database' >&2; exit 3";
+        // One stream: the runtime gives no order between two.
+        let script = "exec >&2; echo starting; echo 'no database'; exit 3";
         let pod = PodManifest::script(name, script).with("terminationMessagePolicy", json!(policy));
         node.manifests.put_pod(&pod.restart("Never"))
     };
