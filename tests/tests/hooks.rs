@@ -82,10 +82,10 @@ fn grace_covers_pauses_and_slow_hooks() -> Result<()> {
         took >= Duration::from_secs(2),
         "it was stopped after {took:?}, before its pause ended"
     );
-    assert!(took < Duration::from_secs(20), "it took {took:?}");
+    assert!(took < Duration::from_secs(60), "it took {took:?}");
     let took = removed("slow")?;
     assert!(took >= Duration::from_secs(3), "its hook had only {took:?}");
-    assert!(took < Duration::from_secs(20), "its hook had {took:?} of 3 s");
+    assert!(took < Duration::from_secs(60), "its hook had {took:?} of 3 s");
     Ok(())
 }
 

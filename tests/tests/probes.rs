@@ -20,6 +20,8 @@ const WEB: &str = "mkdir /tmp/www; echo hi >/tmp/www/here; exec httpd -f -p 8080
 /// A probe that asks every second and takes one answer for the truth.
 fn every_second(mut handler: Value) -> Value {
     handler["periodSeconds"] = json!(1);
+    // One answer decides, so a busy machine gets time to give it.
+    handler["timeoutSeconds"] = json!(10);
     handler["failureThreshold"] = json!(1);
     handler
 }

@@ -80,7 +80,8 @@ fn an_end_is_noticed_at_once() -> Result<()> {
         node.manifests.put_pod(&PodManifest::script(name, "exit 0").restart("Never"))?;
     }
     for name in &names {
-        node.within(Duration::from_secs(15), &format!("{name} to be done"), || {
+        // A listing, each minute, would notice it too.
+        node.within(Duration::from_secs(45), &format!("{name} to be done"), || {
             let pod = node.pod(name)?;
             ensure!(pod.phase == "Succeeded", "it is {pod:?}");
             Ok(())

@@ -54,7 +54,7 @@ fn a_hung_runtime_holds_up_nothing_but_its_own_calls() -> Result<()> {
 
     node.containerd.pause()?;
     node.manifests.put_pod(&PodManifest::pause("new"))?;
-    node.within(Duration::from_secs(10), "klet to notice the new pod", || node.pod("new"))?;
+    node.eventually("klet to notice the new pod", || node.pod("new"))?;
     for _ in 0..30 {
         require_answers(&node)?;
         std::thread::sleep(Duration::from_millis(100));

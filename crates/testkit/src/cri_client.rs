@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use cri::{CallError, Runtime, v1};
 
 /// How long one call may take.
-const CALL_LIMIT: Duration = Duration::from_secs(30);
+const CALL_LIMIT: Duration = Duration::from_secs(60);
 
 /// A blocking CRI client. Not for use inside an async task.
 pub struct Cri {

@@ -18,9 +18,9 @@ use crate::upstream;
 use crate::wait::eventually;
 
 /// How long klet may take to answer on its health port.
-const START_LIMIT: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long klet may take to end after SIGTERM.
-const STOP_LIMIT: Duration = Duration::from_secs(10);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// How to start klet.
 #[derive(Debug, Clone)]

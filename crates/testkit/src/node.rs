@@ -18,7 +18,7 @@ use crate::pods::PodView;
 use crate::wait::eventually;
 
 /// Longest a test waits for anything ordinary.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// How a test's node differs from the usual one.
 #[derive(Debug, Clone, Default)]

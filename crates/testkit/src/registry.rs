@@ -22,7 +22,7 @@ use crate::process::{self, Process};
 use crate::wait::eventually;
 
 /// How long the registry may take to answer.
-const START_LIMIT: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(60);
 /// The one user of a registry that wants a login.
 pub const USER: &str = "klet";
 /// The user's password.

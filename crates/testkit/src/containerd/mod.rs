@@ -23,7 +23,7 @@ use crate::wait::eventually;
 use config::Paths;
 
 /// How long containerd may take to answer.
-const START_LIMIT: Duration = Duration::from_secs(30);
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a private containerd starts with.
 #[derive(Debug, Clone)]
