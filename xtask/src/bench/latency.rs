@@ -27,9 +27,13 @@ pub fn measure(contender: &Contender) -> Result<Vec<Reaction>> {
     let containerd = Containerd::start(ContainerdOptions::with_usual_images()?)?;
     let manifests = ManifestDir::new(&containerd.dir().join("manifests"))?;
     let mut agent = Agent::start(contender, &containerd, manifests.path())?;
+    let soon = wall_ns()? / 1_000_000_000 + 15;
     for number in 0..PODS {
-        // One after the other, so that none waits for another's restart.
-        let script = format!("sleep {:.1}; exit 1", 12.0 + f64::from(number) * 0.5);
+        // One after the other, so that none waits for another's restart. The
+        // successor stays: a second exit would remove the first from sight.
+        let at = soon + i64::from(number);
+        let script =
+            format!("n=$(({at} - $(date +%s))); [ $n -gt 0 ] || exec sleep 1000; sleep $n; exit 1");
         manifests.put_pod(&PodManifest::script(&format!("exit-{number}"), &script))?;
     }
     let cri = containerd.cri()?;
