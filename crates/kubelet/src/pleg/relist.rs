@@ -28,7 +28,7 @@ const RELIST_DOWN_MAX: Duration = Duration::from_secs(5);
 /// Pause between failed inspections of one pod.
 const INSPECT_RETRY: Duration = Duration::from_secs(1);
 /// An exit event can overtake the runtime's own records by a little.
-const EXIT_LAG_MIN: Duration = Duration::from_millis(5);
+const EXIT_LAG_MIN: Duration = Duration::from_millis(2);
 const EXIT_LAG_MAX: Duration = Duration::from_secs(1);
 const EXIT_LAG_TRIES: u32 = 12;
 

@@ -15,6 +15,10 @@ use super::question::{self, Question};
 use super::table::Ticket;
 use crate::status_manager::is_terminal;
 
+/// Probes fire together at multiples of this, so that a thousand of them wake the
+/// agent fifty times a second and not a thousand times.
+const GRID: Duration = Duration::from_millis(20);
+
 pub(super) struct Worker {
     shared: Arc<Shared>,
     ticket: Ticket,
@@ -71,15 +75,22 @@ impl Worker {
             let spread = ports.jitter.spread(self.period);
             sleep(spread.saturating_sub(self.period) * 2).await;
         }
-        let mut ticker = interval_at(Instant::now() + self.period, self.period);
+        let mut ticker = interval_at(self.in_a_period(), self.period);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let trigger = Arc::clone(&self.trigger);
         while self.tick().await {
             tokio::select! { biased;
                 _ = ticker.tick() => {}
-                () = trigger.notified() => ticker.reset(),
+                () = trigger.notified() => ticker.reset_at(self.in_a_period()),
             }
         }
+    }
+
+    /// A period from now, or a little later.
+    fn in_a_period(&self) -> Instant {
+        let past = self.shared.ports.clock.mono().0.as_millis() % GRID.as_millis();
+        let late = (GRID.as_millis() - past) % GRID.as_millis();
+        Instant::now() + self.period + Duration::from_millis(late as u64)
     }
 
     /// One turn; false if it was the last.

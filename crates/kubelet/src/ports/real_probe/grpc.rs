@@ -1,24 +1,18 @@
 //! The health check of a gRPC server, in the clear, over a connection of its
 //! own. Upstream: pkg/probe/grpc/grpc.go.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use cri::health::HealthCheckRequest;
 use cri::health::health_check_response::ServingStatus;
-use cri::health::health_client::HealthClient;
-use hyper::body::Incoming;
-use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper::header::{HeaderValue, USER_AGENT};
-use hyper::{Request, Response, Uri};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use cri::health::{HealthCheckRequest, HealthCheckResponse};
+use h2::client::ResponseFuture;
+use hyper::header::{CONTENT_TYPE, TE, USER_AGENT};
+use hyper::{Request, StatusCode};
 use kubelet_config::go_duration::GoDuration;
+use prost::Message;
+use prost::bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout_at};
-use tonic::body::Body;
-use tonic::codegen::Service;
 use tonic::{Code, Status};
 
 use super::dial::{dial, drive};
@@ -27,6 +21,10 @@ use crate::ports::probe::PROBE_USER_AGENT;
 
 /// Pause before the second try to connect; upstream's client pauses as long.
 const REDIAL_PAUSE: Duration = Duration::from_secs(1);
+/// What is called.
+const CHECK: &str = "/grpc.health.v1.Health/Check";
+/// Compression and length, before each message.
+const FRAME_HEAD: usize = 5;
 /// An answer has two bytes; more than this is no answer.
 const ANSWER_MAX: usize = 4 * 1024;
 
@@ -46,10 +44,8 @@ pub(super) async fn check(
         )
     })?;
     let late = || format!("timeout: health rpc did not complete within {within}");
-    let origin: Uri = format!("http://{address}")
-        .parse()
-        .map_err(|error| format!("error: failed to connect service at {address:?}: {error}"))?;
-    let asked = timeout_at(deadline, ask(stream, origin, service)).await;
+    let origin = format!("http://{address}");
+    let asked = timeout_at(deadline, ask(stream, &origin, service)).await;
     match asked.map_err(|_| late())? {
         Ok(ServingStatus::Serving) => Ok(()),
         Ok(other) => Err(format!("service unhealthy (responded with {:?})", other.as_str_name())),
@@ -85,33 +81,78 @@ async fn connect(host: &str, port: u16, deadline: Instant) -> Result<TcpStream, 
     }
 }
 
-async fn ask(stream: TcpStream, origin: Uri, service: &str) -> Result<ServingStatus, Status> {
-    let builder = Builder::new(TokioExecutor::new());
-    let handshake = builder.handshake(TokioIo::new(stream)).await;
-    let (sender, connection) = handshake.map_err(|error| Status::unavailable(error.to_string()))?;
-    let mut client =
-        HealthClient::with_origin(Http2(sender), origin).max_decoding_message_size(ANSWER_MAX);
-    let request = HealthCheckRequest { service: service.to_owned() };
-    let answer = drive(connection, client.check(request)).await?.into_inner();
-    Ok(answer.status())
+/// Asks over HTTP/2 itself: a client of tonic's keeps a task and two queues for
+/// a connection that lives for one question.
+async fn ask(stream: TcpStream, origin: &str, service: &str) -> Result<ServingStatus, Status> {
+    let (mut client, connection) = h2::client::handshake(stream).await.map_err(broken)?;
+    let request = Request::post(format!("{origin}{CHECK}"))
+        .header(CONTENT_TYPE, "application/grpc")
+        .header(TE, "trailers")
+        .header(USER_AGENT, PROBE_USER_AGENT)
+        .body(())
+        .map_err(|error| Status::internal(error.to_string()))?;
+    let (answer, mut question) = client.send_request(request, false).map_err(broken)?;
+    question.send_data(framed(service), true).map_err(broken)?;
+    drive(connection, read(answer)).await
 }
 
-/// One connection as tonic wants it.
-struct Http2(SendRequest<Body>);
+/// The question as gRPC frames it: not compressed, its length, its bytes.
+fn framed(service: &str) -> Bytes {
+    let request = HealthCheckRequest { service: service.to_owned() };
+    let length = u32::try_from(request.encoded_len()).unwrap_or(u32::MAX);
+    let mut frame = BytesMut::with_capacity(FRAME_HEAD + request.encoded_len());
+    frame.put_u8(0);
+    frame.put_u32(length);
+    request.encode_raw(&mut frame);
+    frame.freeze()
+}
 
-type Answer = Pin<Box<dyn Future<Output = Result<Response<Incoming>, hyper::Error>> + Send>>;
-
-impl Service<Request<Body>> for Http2 {
-    type Response = Response<Incoming>;
-    type Error = hyper::Error;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
-        self.0.poll_ready(context)
+async fn read(answer: ResponseFuture) -> Result<ServingStatus, Status> {
+    let (head, mut body) = answer.await.map_err(broken)?.into_parts();
+    if head.status != StatusCode::OK {
+        let text = format!("unexpected HTTP status code received from server: {}", head.status);
+        return Err(Status::new(of_http(head.status), text));
     }
-
-    fn call(&mut self, mut request: Request<Body>) -> Answer {
-        request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(PROBE_USER_AGENT));
-        Box::pin(self.0.send_request(request))
+    if let Some(status) = Status::from_header_map(&head.headers) {
+        return Err(status);
     }
+    let mut bytes = BytesMut::new();
+    while let Some(data) = body.data().await {
+        let data = data.map_err(broken)?;
+        if bytes.len() + data.len() > ANSWER_MAX {
+            return Err(Status::resource_exhausted("the answer is too long"));
+        }
+        bytes.extend_from_slice(&data);
+        body.flow_control().release_capacity(data.len()).map_err(broken)?;
+    }
+    let trailers = body.trailers().await.map_err(broken)?.unwrap_or_default();
+    match Status::from_header_map(&trailers) {
+        Some(status) if status.code() != Code::Ok => return Err(status),
+        Some(_) => {}
+        None => return Err(Status::internal("server closed the stream without sending trailers")),
+    }
+    if bytes.len() < FRAME_HEAD || bytes[0] != 0 {
+        return Err(Status::internal("the answer is not one plain message"));
+    }
+    let answer = HealthCheckResponse::decode(&bytes[FRAME_HEAD..]);
+    Ok(answer.map_err(|error| Status::internal(error.to_string()))?.status())
+}
+
+/// What an answer that is not gRPC means.
+fn of_http(status: StatusCode) -> Code {
+    match status {
+        StatusCode::BAD_REQUEST => Code::Internal,
+        StatusCode::UNAUTHORIZED => Code::Unauthenticated,
+        StatusCode::FORBIDDEN => Code::PermissionDenied,
+        StatusCode::NOT_FOUND => Code::Unimplemented,
+        StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::GATEWAY_TIMEOUT => Code::Unavailable,
+        _ => Code::Unknown,
+    }
+}
+
+fn broken(error: h2::Error) -> Status {
+    Status::unavailable(error.to_string())
 }
