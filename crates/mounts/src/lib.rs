@@ -1,0 +1,35 @@
+//! Files and mounts of volumes, safe against whoever writes into them meanwhile.
+//!
+//! Owns every step that touches what a container can write: mounting, binding
+//! sub paths, publishing configuration, owning, measuring and removing trees.
+//! Reads and writes what it is told to; blocking, for root, on Linux 5.6 and
+//! later. Never decides what a pod should have, and knows nothing of pods.
+//! Upstream: pkg/volume/util, k8s.io/mount-utils.
+//!
+//! What is trusted: the directories that lead to a path given here belong to
+//! the agent or the administrator, and links among them are followed. What is
+//! not: the last name of a path, and everything below it. There each name is
+//! resolved once, relative to an open directory, by calls that refuse to follow
+//! a link out of it or to enter another mount; from then on the descriptor is
+//! used, so swapping the name for a link changes nothing.
+
+mod bind;
+mod error;
+pub mod host_path;
+pub mod mount;
+pub mod ownership;
+mod place;
+pub mod publish;
+mod remove;
+pub mod sub_path;
+pub mod table;
+mod unmount;
+mod usage;
+mod walk;
+
+pub use bind::{Bind, bind, make_shared};
+pub use error::MountsError;
+pub use place::{Place, make_dir};
+pub use remove::remove_tree;
+pub use unmount::{Unmounted, unmount};
+pub use usage::{Space, Usage, space, usage};

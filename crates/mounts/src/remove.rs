@@ -1,0 +1,173 @@
+//! Removal of a tree that others may be writing to.
+//!
+//! Every step is relative to an open directory and passes neither links nor
+//! mounts, so nothing swapped in half-way leads the removal elsewhere. A mount
+//! in the tree stops it before anything is removed; one that appears meanwhile
+//! stops it there. Upstream: pkg/util/removeall (RemoveAllOneFilesystem).
+
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir};
+use rustix::io::Errno;
+
+use crate::error::{Context, MountsError, OPEN};
+use crate::place::{Entry, LIST, open_inside};
+use crate::table;
+
+/// Directories held open at once. Deeper ones are first moved up to the root of
+/// the removal, so that a tree of any depth needs few descriptors.
+const DEPTH_MAX: usize = 32;
+/// Passes over one directory: each empties it unless someone keeps adding to it.
+const PASSES_MAX: usize = 10_000;
+/// Names tried for a directory moved up, should someone take them.
+const NAMES_MAX: usize = 10_000;
+
+/// Removes a tree, or whatever the path names; absent is fine. A mount in it,
+/// or on it, is an error that names the mount.
+pub fn remove_tree(path: &Path) -> Result<(), MountsError> {
+    let entry = match Entry::of(path) {
+        Err(error) if error.is_not_found() => return Ok(()),
+        entry => entry?,
+    };
+    if let Some(mount) = table::below(path)?.first() {
+        return Err(MountsError::mount_inside(mount));
+    }
+    remove_in(entry.parent.as_fd(), &entry.name, path)
+}
+
+/// The same for a name in an open directory.
+pub(crate) fn remove_in(
+    parent: BorrowedFd<'_>,
+    name: &CStr,
+    path: &Path,
+) -> Result<(), MountsError> {
+    let root = match open_inside(parent, name, LIST) {
+        Ok(root) => root,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::NOTDIR | Errno::LOOP) => return unlink(parent, name, AtFlags::empty(), path),
+        Err(Errno::XDEV) => return Err(MountsError::mount_inside(path)),
+        Err(errno) => return Err(errno).context(OPEN, path),
+    };
+    let mut removal = Removal { root, path: path.to_owned(), moved: 0 };
+    for _ in 0..PASSES_MAX {
+        removal.empty_root()?;
+        match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
+            // Someone has put something in, or something else in its place.
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+            Err(Errno::NOTDIR) => return unlink(parent, name, AtFlags::empty(), path),
+            result => return removed(result, path),
+        }
+    }
+    Err(MountsError::KeepsFilling { path: path.to_owned() })
+}
+
+struct Removal {
+    root: OwnedFd,
+    /// Where it is, for messages.
+    path: PathBuf,
+    /// Directories moved up so far; also makes their names unique.
+    moved: u64,
+}
+
+impl Removal {
+    fn empty_root(&mut self) -> Result<(), MountsError> {
+        let root = self.root.try_clone();
+        let root = root.map_err(|_| Errno::MFILE).context("hold open", &self.path)?;
+        self.empty(&root, 1)
+    }
+
+    /// Passes over a directory until one pass finds nothing in it.
+    fn empty(&mut self, dir: &OwnedFd, depth: usize) -> Result<(), MountsError> {
+        for _ in 0..PASSES_MAX {
+            // Names are taken one by one: a directory may hold any number of them.
+            let mut listing = Dir::read_from(dir).context("list", &self.path)?;
+            let mut found = false;
+            while let Some(entry) = listing.read() {
+                let entry = entry.context("list", &self.path)?;
+                let name = entry.file_name();
+                if name != c"." && name != c".." {
+                    found = true;
+                    self.path.push(OsStr::from_bytes(name.to_bytes()));
+                    self.remove(dir, name, depth)?;
+                    self.path.pop();
+                }
+            }
+            if !found {
+                return Ok(());
+            }
+        }
+        Err(MountsError::KeepsFilling { path: self.path.clone() })
+    }
+
+    /// Removes one name. The path on an error stays that of what failed.
+    fn remove(&mut self, dir: &OwnedFd, name: &CStr, depth: usize) -> Result<(), MountsError> {
+        match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+            // What Linux says, and what POSIX says, of a directory.
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            result => return removed(result, &self.path),
+        }
+        let child = match open_inside(dir, name, LIST) {
+            Ok(child) => child,
+            Err(Errno::NOENT) => return Ok(()),
+            // Swapped just now, or a file that may not be removed.
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                return removed(rustix::fs::unlinkat(dir, name, AtFlags::empty()), &self.path);
+            }
+            Err(Errno::XDEV) => return Err(MountsError::mount_inside(&self.path)),
+            Err(errno) => return Err(errno).context(OPEN, &self.path),
+        };
+        if depth >= DEPTH_MAX {
+            return self.move_up(dir, name);
+        }
+        self.empty(&child, depth + 1)?;
+        match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
+            // Filled or swapped just now: the next pass deals with it.
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => Ok(()),
+            result => removed(result, &self.path),
+        }
+    }
+
+    fn move_up(&mut self, dir: &OwnedFd, name: &CStr) -> Result<(), MountsError> {
+        for _ in 0..NAMES_MAX {
+            let to = format!(".removing-{}", self.moved);
+            self.moved += 1;
+            match rustix::fs::renameat(dir, name, &self.root, to) {
+                // The name is taken by something that is not an empty directory.
+                Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR | Errno::ISDIR) => {}
+                result => return removed(result, &self.path),
+            }
+        }
+        Err(MountsError::KeepsFilling { path: self.path.clone() })
+    }
+}
+
+fn unlink(
+    parent: BorrowedFd<'_>,
+    name: &CStr,
+    flags: AtFlags,
+    path: &Path,
+) -> Result<(), MountsError> {
+    removed(rustix::fs::unlinkat(parent, name, flags), path)
+}
+
+/// Gone is fine; busy means that something is mounted there.
+fn removed(result: Result<(), Errno>, path: &Path) -> Result<(), MountsError> {
+    match result {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::BUSY) => Err(MountsError::mount_inside(path)),
+        Err(errno) => Err(errno).context("remove", path),
+    }
+}
+
+/// Removes a name in an open directory, whatever it is by now.
+pub(crate) fn remove_name(dir: BorrowedFd<'_>, name: &str, path: &Path) -> Result<(), MountsError> {
+    let path = path.join(name);
+    let name = CString::new(name).map_err(|_| MountsError::bad_path(&path, "contains NUL"))?;
+    match rustix::fs::unlinkat(dir, name.as_c_str(), AtFlags::empty()) {
+        Err(Errno::ISDIR | Errno::PERM) => remove_in(dir, &name, &path),
+        result => removed(result, &path),
+    }
+}
