@@ -5,7 +5,7 @@
 //! in the tree stops it before anything is removed; one that appears meanwhile
 //! stops it there. Upstream: pkg/util/removeall (RemoveAllOneFilesystem).
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -44,20 +44,23 @@ pub(crate) fn remove_in(
     name: &CStr,
     path: &Path,
 ) -> Result<(), MountsError> {
-    let root = match open_inside(parent, name, LIST) {
-        Ok(root) => root,
-        Err(Errno::NOENT) => return Ok(()),
-        Err(Errno::NOTDIR | Errno::LOOP) => return unlink(parent, name, AtFlags::empty(), path),
-        Err(Errno::XDEV) => return Err(MountsError::mount_inside(path)),
-        Err(errno) => return Err(errno).context(OPEN, path),
-    };
-    let mut removal = Removal { root, path: path.to_owned(), moved: 0 };
+    // Each time round, someone has put something in, or in its place.
     for _ in 0..PASSES_MAX {
+        match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
+            Err(Errno::ISDIR) => {}
+            result => return removed(result, path),
+        }
+        let root = match open_inside(parent, name, LIST) {
+            Ok(root) => root,
+            Err(Errno::NOTDIR | Errno::LOOP) => continue,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::XDEV) => return Err(MountsError::mount_inside(path)),
+            Err(errno) => return Err(errno).context(OPEN, path),
+        };
+        let mut removal = Removal { root, path: path.to_owned(), moved: 0 };
         removal.empty_root()?;
         match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
-            // Someone has put something in, or something else in its place.
-            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
-            Err(Errno::NOTDIR) => return unlink(parent, name, AtFlags::empty(), path),
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
             result => return removed(result, path),
         }
     }
@@ -102,20 +105,16 @@ impl Removal {
         Err(MountsError::KeepsFilling { path: self.path.clone() })
     }
 
-    /// Removes one name. The path on an error stays that of what failed.
+    /// Removes one name, or leaves it to the next pass if it is swapped or
+    /// filled meanwhile.
     fn remove(&mut self, dir: &OwnedFd, name: &CStr, depth: usize) -> Result<(), MountsError> {
         match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
-            // What Linux says, and what POSIX says, of a directory.
-            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(Errno::ISDIR) => {}
             result => return removed(result, &self.path),
         }
         let child = match open_inside(dir, name, LIST) {
             Ok(child) => child,
-            Err(Errno::NOENT) => return Ok(()),
-            // Swapped just now, or a file that may not be removed.
-            Err(Errno::NOTDIR | Errno::LOOP) => {
-                return removed(rustix::fs::unlinkat(dir, name, AtFlags::empty()), &self.path);
-            }
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
             Err(Errno::XDEV) => return Err(MountsError::mount_inside(&self.path)),
             Err(errno) => return Err(errno).context(OPEN, &self.path),
         };
@@ -124,7 +123,6 @@ impl Removal {
         }
         self.empty(&child, depth + 1)?;
         match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
-            // Filled or swapped just now: the next pass deals with it.
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => Ok(()),
             result => removed(result, &self.path),
         }
@@ -144,30 +142,11 @@ impl Removal {
     }
 }
 
-fn unlink(
-    parent: BorrowedFd<'_>,
-    name: &CStr,
-    flags: AtFlags,
-    path: &Path,
-) -> Result<(), MountsError> {
-    removed(rustix::fs::unlinkat(parent, name, flags), path)
-}
-
 /// Gone is fine; busy means that something is mounted there.
 fn removed(result: Result<(), Errno>, path: &Path) -> Result<(), MountsError> {
     match result {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(Errno::BUSY) => Err(MountsError::mount_inside(path)),
         Err(errno) => Err(errno).context("remove", path),
-    }
-}
-
-/// Removes a name in an open directory, whatever it is by now.
-pub(crate) fn remove_name(dir: BorrowedFd<'_>, name: &str, path: &Path) -> Result<(), MountsError> {
-    let path = path.join(name);
-    let name = CString::new(name).map_err(|_| MountsError::bad_path(&path, "contains NUL"))?;
-    match rustix::fs::unlinkat(dir, name.as_c_str(), AtFlags::empty()) {
-        Err(Errno::ISDIR | Errno::PERM) => remove_in(dir, &name, &path),
-        result => removed(result, &path),
     }
 }

@@ -294,7 +294,7 @@ mod tests {
     fn trees_that_nobody_needs_are_refused() {
         let temp = tempfile::tempdir().unwrap();
         nest(temp.path(), DEPTH_MAX);
-        let error = walked(temp.path(), None).unwrap_err();
+        let error = crate::usage(temp.path()).unwrap_err();
         assert!(matches!(error, MountsError::TooDeep { .. }), "{error}");
         crate::remove_tree(&temp.path().join("d".repeat(200))).unwrap();
     }

@@ -11,6 +11,7 @@ mod payload;
 mod version;
 mod write;
 
+use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::SystemTime;
@@ -21,7 +22,7 @@ use rustix::io::Errno;
 use crate::error::{Context, MountsError, OPEN};
 use crate::ownership::{FsGroup, Owned, own_open};
 use crate::place::{LIST, Place, open_inside};
-use crate::remove::{remove_in, remove_name};
+use crate::remove::remove_in;
 use write::{as_path, holds, names, write_all};
 
 pub use payload::{PathError, Payload, PayloadFile};
@@ -73,7 +74,7 @@ pub fn publish(
         Ok(owned) => owned,
         Err(error) => {
             // The first error is the one to tell; the next publishing tries again.
-            let _ = remove_name(volume.dir, &name, dir);
+            let _ = volume.remove(&name);
             return Err(error);
         }
     };
@@ -134,7 +135,7 @@ impl Volume<'_> {
             match rustix::fs::symlinkat(name, self.dir, DATA_NEXT) {
                 // Left by a crash, or put there by someone.
                 Err(Errno::EXIST) => {
-                    remove_name(self.dir, DATA_NEXT, self.path)?;
+                    self.remove(DATA_NEXT)?;
                     continue;
                 }
                 result => result.context("create the link", &path)?,
@@ -142,7 +143,7 @@ impl Volume<'_> {
             match rustix::fs::renameat(self.dir, DATA_NEXT, self.dir, DATA) {
                 // A directory in the link's place is nobody's but the publisher's.
                 Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) => {
-                    remove_name(self.dir, DATA, self.path)?;
+                    self.remove(DATA)?;
                 }
                 Err(Errno::NOENT) => {}
                 result => return result.context("swap the link", &path),
@@ -206,6 +207,15 @@ impl Volume<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Removes a name of ours, whatever it is by now.
+    fn remove(&self, name: &str) -> Result<(), MountsError> {
+        let path = self.path.join(name);
+        match CString::new(name) {
+            Ok(name) => remove_in(self.dir, &name, &path),
+            Err(_) => Err(MountsError::bad_path(&path, "contains a NUL byte")),
+        }
     }
 
     /// Removes other versions: the last one, and those of crashes.

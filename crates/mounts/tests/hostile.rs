@@ -1,0 +1,294 @@
+//! A container that swaps directories and links while the agent works, as in
+//! the holes that were found upstream. A tree outside must stay untouched.
+//! Needs root.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use mounts::mount::{Tmpfs, tmpfs};
+use mounts::ownership::{ChangePolicy, FsGroup, own};
+use mounts::publish::{Payload, PayloadFile, Published, publish};
+use mounts::sub_path::{SubPath, bind, clean};
+use mounts::{MountsError, remove_tree, usage};
+use support::{Canary, Swapper, World, facts};
+
+const ROUNDS: usize = 2_000;
+const GROUP: FsGroup = FsGroup { gid: 4321, read_only: false };
+
+fn payload(round: usize) -> Payload {
+    let data = format!("round {round}").into_bytes();
+    let file = PayloadFile { data, mode: 0o644, owner: Some(7) };
+    Payload::new(["a", "b/c"].map(|path| (path.to_owned(), file.clone()))).unwrap()
+}
+
+fn now(round: usize) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_700_000_000 + round as u64)
+}
+
+/// A directory, and beside it a link to the canary to swap it with.
+fn bait(world: &World, canary: &Canary, dir: &str) -> Swapper {
+    let path = world.dir(dir);
+    let link = world.at(&format!("{dir}-link"));
+    symlink(&canary.root, &link).unwrap();
+    Swapper::new(path, link)
+}
+
+/// Runs an attempt many times against a swapper, until the swaps have been many
+/// and some attempts failed by them and some not.
+fn race(swapper: Swapper, mut attempt: impl FnMut(usize) -> bool) {
+    let mut outcomes = [0_usize; 2];
+    for round in 0..ROUNDS * 20 {
+        outcomes[usize::from(attempt(round))] += 1;
+        if round >= ROUNDS && swapper.swaps() > 500 && outcomes.iter().all(|count| *count > 10) {
+            return;
+        }
+    }
+    panic!("no race was run: {outcomes:?}, {} swaps", swapper.swaps());
+}
+
+#[test]
+fn cve_2017_1002101_a_planted_link_is_no_sub_path() {
+    let Some(world) = World::new() else { return };
+    let canary = world.canary();
+    let (volume, root) = (world.dir("volume"), world.at("subpaths"));
+    symlink(&canary.root, volume.join("host")).unwrap();
+    symlink("host", volume.join("chain")).unwrap();
+    for path in ["host", "host/deep", "chain", "chain/deep/er/file"] {
+        let path = Path::new(path);
+        let sub_path = SubPath { volume: &volume, path, root: &root, target: ["v", "c", "0"] };
+        let error = bind(&sub_path).unwrap_err();
+        assert!(matches!(error, MountsError::LeavesVolume { .. }), "{error}");
+    }
+    assert!(!root.exists());
+    canary.assert_untouched();
+}
+
+#[test]
+fn cve_2021_25741_swapped_directories_are_never_bound_from_outside() {
+    let Some(world) = World::new() else { return };
+    let canary = world.canary();
+    let (volume, root) = (world.dir("volume"), world.at("subpaths"));
+    world.file("volume/dir/deep/inside", "");
+    let swapper = bait(&world, &canary, "volume/dir");
+    race(swapper, |_| {
+        let path = Path::new("dir/deep");
+        let sub_path = SubPath { volume: &volume, path, root: &root, target: ["v", "c", "0"] };
+        let bound = bind(&sub_path);
+        if let Ok(target) = &bound {
+            assert!(target.join("inside").exists(), "bound something else");
+        }
+        clean(&root, "v").unwrap();
+        bound.is_ok()
+    });
+    canary.assert_untouched();
+}
+
+#[test]
+fn cve_2021_25741_directories_are_never_made_outside() {
+    let Some(world) = World::new() else { return };
+    let canary = world.canary();
+    let (volume, root) = (world.dir("volume"), world.at("subpaths"));
+    let swapper = bait(&world, &canary, "volume/dir");
+    race(swapper, |round| {
+        let path = PathBuf::from(format!("dir/new-{round}/er"));
+        let target = ["v", "c", "0"];
+        let bound = bind(&SubPath { volume: &volume, path: &path, root: &root, target });
+        clean(&root, "v").unwrap();
+        bound.is_ok()
+    });
+    canary.assert_untouched();
+}
+
+#[test]
+fn cve_2017_1002102_a_planted_data_link_removes_nothing_outside() {
+    let Some(world) = World::new() else { return };
+    let canary = world.canary();
+    let dir = world.dir("volume");
+    let inner = canary.root.join("..2020_01_01_00_00_00.1");
+    let relative = "../canary/..2020_01_01_00_00_00.1";
+    let mut round = 0;
+    for planted in [canary.root.as_path(), &inner, Path::new(relative), Path::new("../canary")] {
+        for name in ["..data", "..data_tmp", "a", "b", "..2020_01_01_00_00_00.1"] {
+            publish(&dir, &payload(round), Some(GROUP), now(round)).unwrap();
+            let _ = fs::remove_file(dir.join(name));
+            symlink(planted, dir.join(name)).unwrap();
+            round += 1;
+            let published = publish(&dir, &payload(round), Some(GROUP), now(round)).unwrap();
+            assert_ne!(published, Published::Unchanged);
+            let text = fs::read_to_string(dir.join("b/c")).unwrap();
+            assert_eq!(text, format!("round {round}"), "{name} -> {}", planted.display());
+            canary.assert_untouched();
+        }
+    }
+}
+
+#[test]
+fn cve_2017_1002102_directories_in_the_place_of_links_are_no_obstacle() {
+    let Some(world) = World::new() else { return };
+    let canary = world.canary();
+    let dir = world.dir("volume");
+    for (round, name) in ["..data", "..data_tmp", "..data", "..data_tmp"].iter().enumerate() {
+        let _ = fs::remove_file(dir.join(name));
+        symlink(&canary.root, world.dir(&format!("volume/{name}/deep")).join("out")).unwrap();
+        publish(&dir, &payload(round), None, now(round)).unwrap();
+        assert_eq!(fs::read_to_string(dir.join("a")).unwrap(), format!("round {round}"));
+    }
+    canary.assert_untouched();
+}
+
+#[test]
+fn cve_2017_1002102_versions_swapped_while_publishing_lead_nowhere() {
+    let Some(world) = World::new() else { return };
+    let canary = world.canary();
+    let dir = world.dir("volume");
+    publish(&dir, &payload(0), None, now(0)).unwrap();
+    symlink(&canary.root, dir.join("planted")).unwrap();
+    let swapper = Swapper::new(dir.join("..data"), dir.join("planted"));
+    let mut outcomes = [0; 2];
+    for round in 1..ROUNDS / 3 {
+        let published = publish(&dir, &payload(round), Some(GROUP), now(round));
+        outcomes[usize::from(published.is_err())] += 1;
+    }
+    assert!(swapper.swaps() > 1_000 && outcomes[0] > 0, "{outcomes:?}");
+    drop(swapper);
+    canary.assert_untouched();
+}
+
+#[test]
+fn cve_2017_1002102_a_swapped_version_directory_leads_nowhere() {
+    let Some(world) = World::new() else { return };
+    let canary = world.canary();
+    let dir = world.dir("volume");
+    let mut outcomes = [0; 2];
+    let mut swaps = 0;
+    for round in 0..ROUNDS / 10 {
+        publish(&dir, &payload(round), None, now(round)).unwrap();
+        let version = dir.join(fs::read_link(dir.join("..data")).unwrap());
+        let _ = fs::remove_file(dir.join("planted"));
+        symlink(&canary.root, dir.join("planted")).unwrap();
+        let swapper = Swapper::new(version, dir.join("planted"));
+        let published = publish(&dir, &payload(round + 1), Some(GROUP), now(round + 1));
+        outcomes[usize::from(published.is_err())] += 1;
+        swaps += swapper.swaps();
+        drop(swapper);
+        let _ = remove_tree(&dir.join("planted"));
+    }
+    assert!(swaps > 100 && outcomes[0] > 0, "{swaps} {outcomes:?}");
+    canary.assert_untouched();
+}
+
+#[test]
+fn cve_2022_21658_a_tree_swapped_while_removed_leads_nowhere() {
+    let Some(world) = World::new() else { return };
+    let canary = world.canary();
+    let mut swaps = 0;
+    for round in 0..ROUNDS / 10 {
+        for file in 0..20 {
+            world.file(&format!("tree/dir/deep/{file}"), "");
+        }
+        symlink(&canary.root, world.at("tree/link")).unwrap();
+        let swapper = Swapper::new(world.at("tree/dir"), world.at("tree/link"));
+        while swapper.swaps() == 0 {
+            std::thread::yield_now();
+        }
+        remove_tree(&world.at("tree")).unwrap();
+        swaps += swapper.swaps();
+        assert!(!world.at("tree").exists(), "round {round}");
+    }
+    assert!(swaps > 300, "only {swaps} swaps");
+    canary.assert_untouched();
+}
+
+#[test]
+fn cve_2022_21658_a_root_swapped_while_removed_leads_nowhere() {
+    let Some(world) = World::new() else { return };
+    let canary = world.canary();
+    let mut swaps = 0;
+    for _ in 0..ROUNDS / 10 {
+        world.file("tree/dir/file", "");
+        let _ = fs::remove_file(world.at("link"));
+        symlink(&canary.root, world.at("link")).unwrap();
+        let swapper = Swapper::new(world.at("tree"), world.at("link"));
+        while swapper.swaps() == 0 {
+            std::thread::yield_now();
+        }
+        let _ = remove_tree(&world.at("tree"));
+        swaps += swapper.swaps();
+        drop(swapper);
+        remove_tree(&world.at("tree")).unwrap();
+        remove_tree(&world.at("link")).unwrap();
+    }
+    assert!(swaps > 300, "only {swaps} swaps");
+    canary.assert_untouched();
+}
+
+#[test]
+fn a_mount_that_appears_during_a_removal_keeps_its_content() {
+    let Some(world) = World::new() else { return };
+    let mut refused = 0;
+    for _ in 0..300 {
+        for file in 0..50 {
+            world.file(&format!("tree/{file}"), "");
+        }
+        let point = world.dir("tree/a/point");
+        let place = point.clone();
+        let mounter = std::thread::spawn(move || {
+            let mounted = tmpfs(&place, Tmpfs::default()).is_ok();
+            mounted && fs::write(place.join("precious"), "kept").is_ok()
+        });
+        let removed = remove_tree(&world.at("tree"));
+        let mounted = mounter.join().unwrap();
+        if mounted && point.exists() {
+            assert!(point.join("precious").exists());
+        }
+        if let Err(error) = removed {
+            assert_eq!(error, MountsError::MountInside { path: point.clone() });
+            refused += 1;
+        }
+        mounts::unmount(&point).unwrap();
+        remove_tree(&world.at("tree")).unwrap();
+    }
+    assert!(refused > 0, "no mount ever came first");
+}
+
+#[test]
+fn cve_2021_25741_ownership_of_swapped_files_and_directories_stays_inside() {
+    let Some(world) = World::new() else { return };
+    let canary = world.canary();
+    let volume = world.dir("volume");
+    world.file("volume/dir/deep/er/file", "");
+    let file = world.file("volume/file", "");
+    let link = world.at("volume/file-link");
+    symlink(canary.root.join("file"), &link).unwrap();
+    let directories = bait(&world, &canary, "volume/dir");
+    let files = Swapper::new(file, link);
+    for _ in 0..ROUNDS {
+        own(&volume, GROUP, ChangePolicy::Always, &mut |_| {}).unwrap();
+    }
+    assert!(directories.swaps() > 1_000 && files.swaps() > 1_000);
+    drop((directories, files));
+    canary.assert_untouched();
+}
+
+#[test]
+fn usage_of_swapped_directories_never_counts_what_is_outside() {
+    let Some(world) = World::new() else { return };
+    let canary = world.canary();
+    for number in 0..50 {
+        fs::write(canary.root.join("deep").join(number.to_string()), vec![1; 10_000]).unwrap();
+    }
+    let before = facts(&canary.root);
+    let volume = world.dir("volume");
+    let swapper = bait(&world, &canary, "volume/dir");
+    for _ in 0..ROUNDS {
+        let usage = usage(&volume).unwrap();
+        assert!(usage.inodes <= 4, "{usage:?}");
+    }
+    assert!(swapper.swaps() > 1_000);
+    drop(swapper);
+    assert_eq!(facts(&canary.root), before);
+}
