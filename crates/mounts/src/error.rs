@@ -197,3 +197,37 @@ fn mount_advice(errno: Errno) -> &'static str {
         other => advice(other),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(error: MountsError) -> String {
+        error.to_string()
+    }
+
+    #[test]
+    fn a_kernel_without_openat2_is_told_apart() {
+        let path = Path::new("/volume");
+        let error = Err::<(), _>(Errno::NOSYS).context(OPEN, path).unwrap_err();
+        assert_eq!(error, MountsError::OldKernel { call: "openat2" });
+        assert!(text(error).contains("run Linux 5.6 or later"));
+        let error = Err::<(), _>(Errno::NOENT).context(OPEN, path).unwrap_err();
+        assert!(error.is_not_found());
+    }
+
+    #[test]
+    fn a_refused_mount_says_what_the_kernel_said() {
+        let refused = |log: &str| MountsError::Mount {
+            fs_type: "ext4".to_owned(),
+            target: "/volume".into(),
+            source: Errno::INVAL,
+            log: log.to_owned(),
+        };
+        let wanted = "cannot mount ext4 on /volume: Invalid argument (os error 22)";
+        let advice = "; check the mount options, and that the device holds this file system";
+        assert_eq!(text(refused("")), format!("{wanted}{advice}"));
+        assert_eq!(text(refused("bad size")), format!("{wanted} (bad size){advice}"));
+        assert_eq!(refused("").errno(), Some(Errno::INVAL));
+    }
+}

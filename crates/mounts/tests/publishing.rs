@@ -32,15 +32,15 @@ fn put(dir: &Path, files: &[(&str, &str)]) -> Published {
 /// What a user sees: names that do not begin with "..", links followed.
 fn seen(dir: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    let mut todo = vec![dir.to_owned()];
-    while let Some(path) = todo.pop() {
+    let mut queue = vec![dir.to_owned()];
+    while let Some(path) = queue.pop() {
         for entry in fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()) {
             let name = entry.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();
             if path == dir && name.starts_with("..") {
                 continue;
             }
             match entry.metadata() {
-                Ok(meta) if meta.is_dir() => todo.push(entry),
+                Ok(meta) if meta.is_dir() => queue.push(entry),
                 Ok(_) => drop(found.insert(name, fs::read_to_string(&entry).unwrap())),
                 Err(_) => drop(found.insert(name, "dangling".to_owned())),
             }

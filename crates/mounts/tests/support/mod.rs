@@ -95,13 +95,13 @@ type Facts = BTreeMap<PathBuf, (u64, u32, u32, u32, Vec<u8>)>;
 
 pub fn facts(root: &Path) -> Facts {
     let mut found = Facts::new();
-    let mut todo = vec![root.to_owned()];
-    while let Some(path) = todo.pop() {
+    let mut queue = vec![root.to_owned()];
+    while let Some(path) = queue.pop() {
         let meta = path.symlink_metadata().unwrap();
         let content = if meta.is_symlink() {
             fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
         } else if meta.is_dir() {
-            todo.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            queue.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
             Vec::new()
         } else {
             fs::read(&path).unwrap()
@@ -111,7 +111,7 @@ pub fn facts(root: &Path) -> Facts {
     found
 }
 
-/// A thread that keeps swapping two names until dropped.
+/// A thread that keeps swapping pairs of names until dropped.
 pub struct Swapper {
     stop: Arc<AtomicBool>,
     swaps: Arc<AtomicU64>,
@@ -120,16 +120,30 @@ pub struct Swapper {
 
 impl Swapper {
     pub fn new(one: PathBuf, other: PathBuf) -> Self {
+        Self::of(vec![(one, other)])
+    }
+
+    pub fn of(pairs: Vec<(PathBuf, PathBuf)>) -> Self {
         let (stop, swaps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, count) = (stop.clone(), swaps.clone());
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                if renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).is_ok() {
-                    count.fetch_add(1, Ordering::Relaxed);
+                for (one, other) in &pairs {
+                    if renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).is_ok() {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
             }
         });
         Self { stop, swaps, thread: Some(thread) }
+    }
+
+    /// Returns once the thread is at work.
+    pub fn started(self) -> Self {
+        while self.swaps() == 0 {
+            std::thread::yield_now();
+        }
+        self
     }
 
     pub fn swaps(&self) -> u64 {
