@@ -16,6 +16,7 @@
 mod bind;
 mod error;
 pub mod host_path;
+mod make_dir;
 pub mod mount;
 pub mod ownership;
 mod place;
@@ -29,7 +30,8 @@ mod walk;
 
 pub use bind::{Bind, bind, make_shared};
 pub use error::MountsError;
-pub use place::{Place, make_dir};
+pub use make_dir::make_dir;
+pub use place::Place;
 pub use remove::remove_tree;
 pub use unmount::{Unmounted, unmount};
 pub use usage::{Space, Usage, space, usage};

@@ -16,9 +16,8 @@ use rustix::io::Errno;
 
 use crate::bind::{Bind, bind_entry};
 use crate::error::{Context, MountsError, OPEN};
-use crate::place::{
-    Entry, LIST, Place, facts, facts_at, make_dir, make_in, open_inside, resolve, same_file,
-};
+use crate::make_dir::{make_dir, make_in};
+use crate::place::{Entry, LIST, Place, facts, facts_at, open_inside, resolve, same_file};
 use crate::table::is_mounted;
 use crate::unmount::{Unmounted, unmount_entry};
 

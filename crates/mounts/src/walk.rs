@@ -265,26 +265,25 @@ mod tests {
         assert_eq!(walked(temp.path(), Some(3)).unwrap().len(), 3);
     }
 
-    /// Nests directories, each with files beside the next, deeper than any path.
-    fn nest(root: &Path, depth: usize) -> OwnedFd {
+    /// Nests directories deeper than any path, each with files beside the next.
+    fn nest(root: &Path, depth: usize, files: &[&str]) {
         let name = "d".repeat(200);
         let mut dir = open_inside(Place::directory(root).unwrap(), c".", LIST).unwrap();
         for _ in 0..depth {
-            for file in ["before", "zafter"] {
+            for file in files {
                 let mode = Mode::from_raw_mode(0o600);
                 let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
-                rustix::fs::openat(&dir, file, flags, mode).unwrap();
+                rustix::fs::openat(&dir, *file, flags, mode).unwrap();
             }
             mkdirat(&dir, name.as_str(), Mode::from_raw_mode(0o700)).unwrap();
             dir = open_inside(&dir, name.as_str(), LIST).unwrap();
         }
-        dir
     }
 
     #[test]
     fn deep_trees_need_few_descriptors_and_no_long_paths() {
         let temp = tempfile::tempdir().unwrap();
-        nest(temp.path(), 300);
+        nest(temp.path(), 300, &["before", "zafter"]);
         let seen = walked(temp.path(), None).unwrap();
         assert_eq!(seen.len(), 901);
         crate::remove_tree(&temp.path().join("d".repeat(200))).unwrap();
@@ -293,7 +292,7 @@ mod tests {
     #[test]
     fn trees_that_nobody_needs_are_refused() {
         let temp = tempfile::tempdir().unwrap();
-        nest(temp.path(), DEPTH_MAX);
+        nest(temp.path(), DEPTH_MAX, &[]);
         let error = crate::usage(temp.path()).unwrap_err();
         assert!(matches!(error, MountsError::TooDeep { .. }), "{error}");
         crate::remove_tree(&temp.path().join("d".repeat(200))).unwrap();

@@ -1,24 +1,13 @@
-//! The mount table of this process, and whether a path is a mount point.
+//! The text of a mount table. No I/O.
 //!
-//! Reads /proc/self/mountinfo, up to a limit. Changes nothing.
-//! Upstream: k8s.io/mount-utils, mount_helper_unix.go and mount_linux.go.
+//! Upstream: k8s.io/mount-utils, mount_helper_unix.go.
 
-use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::Read;
-use std::os::fd::AsFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
-use rustix::fs::StatxAttributes;
-use rustix::io::Errno;
+use crate::error::MountsError;
 
-use crate::error::{Context, MountsError, OPEN};
-use crate::place::{Entry, NAME, facts_at, mount_id, through_proc};
-
-/// A hundred thousand mounts of ordinary length; more is no table to walk.
-const TABLE_BYTES_MAX: u64 = 32 * 1024 * 1024;
-const TABLE: &str = "/proc/self/mountinfo";
 /// How the kernel marks a mount point whose name is gone.
 const DELETED: &[u8] = b"//deleted";
 
@@ -45,102 +34,6 @@ pub struct Mount {
     pub source: OsString,
     /// Options of the file system, separated by commas.
     pub super_options: String,
-}
-
-/// All mounts, in the kernel's order.
-pub fn read() -> Result<Vec<Mount>, MountsError> {
-    let path = Path::new(TABLE);
-    let mut text = Vec::new();
-    let read =
-        File::open(path).and_then(|file| file.take(TABLE_BYTES_MAX + 1).read_to_end(&mut text));
-    read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
-        .context("read", path)?;
-    if text.len() as u64 > TABLE_BYTES_MAX {
-        return Err(MountsError::TooLong { path: path.to_owned(), limit: TABLE_BYTES_MAX });
-    }
-    parse(&text)
-}
-
-/// Mount points below a directory, deepest first, which is the order to unmount
-/// them in; the directory itself is not among them. None if it does not exist.
-pub fn below(dir: &Path) -> Result<Vec<PathBuf>, MountsError> {
-    let entry = match Entry::of(dir) {
-        Err(error) if error.is_not_found() => return Ok(Vec::new()),
-        entry => entry?,
-    };
-    match entry.open(NAME) {
-        Err(Errno::NOENT) => Ok(Vec::new()),
-        // A mount whose server is gone cannot be opened, yet has its line.
-        Err(errno) if is_broken(errno) => Ok(points_below(&read()?, &real_path(&entry)?)),
-        opened => {
-            let real = real_path_of(&opened.context(OPEN, dir)?, dir)?;
-            Ok(points_below(&read()?, &real))
-        }
-    }
-}
-
-/// Whether something is mounted on exactly this name. A link is none, nor is a
-/// path that does not exist.
-pub fn is_mount_point(path: &Path) -> Result<bool, MountsError> {
-    match Entry::of(path) {
-        Err(error) if error.is_not_found() => Ok(false),
-        entry => is_mounted(&entry?),
-    }
-}
-
-pub(crate) fn is_mounted(entry: &Entry) -> Result<bool, MountsError> {
-    let facts = match facts_at(&entry.parent, &entry.name) {
-        Ok(facts) => facts,
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(false),
-        Err(errno) if is_broken(errno) => {
-            let real = real_path(entry)?;
-            return Ok(read()?.iter().any(|mount| mount.point == real));
-        }
-        Err(errno) => return Err(MountsError::call("look at", &entry.path, errno)),
-    };
-    if facts.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
-        return Ok(facts.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
-    }
-    // Linux 5.6 and 5.7 do not say so.
-    let opened = entry.open(NAME).context(OPEN, &entry.path)?;
-    Ok(mount_id(&opened, &entry.path)? != mount_id(&entry.parent, &entry.path)?)
-}
-
-/// Errors of a mount whose device, server or daemon has gone away.
-pub(crate) fn is_broken(errno: Errno) -> bool {
-    matches!(
-        errno,
-        Errno::NOTCONN
-            | Errno::STALE
-            | Errno::IO
-            | Errno::ACCESS
-            | Errno::HOSTDOWN
-            | Errno::TIMEDOUT
-    )
-}
-
-/// The path of an entry as the table has it.
-fn real_path(entry: &Entry) -> Result<PathBuf, MountsError> {
-    let parent = real_path_of(&entry.parent, &entry.path)?;
-    Ok(parent.join(OsStr::from_bytes(entry.name.to_bytes())))
-}
-
-fn real_path_of(fd: impl AsFd, path: &Path) -> Result<PathBuf, MountsError> {
-    let real = rustix::fs::readlink(through_proc(fd.as_fd()), Vec::new())
-        .context("read the real path of", path)?;
-    Ok(PathBuf::from(OsString::from_vec(real.into_bytes())))
-}
-
-fn points_below(mounts: &[Mount], dir: &Path) -> Vec<PathBuf> {
-    // Later mounts lie on top of earlier ones.
-    let mut points: Vec<PathBuf> = mounts
-        .iter()
-        .rev()
-        .map(|mount| mount.point.clone())
-        .filter(|point| point.starts_with(dir) && point != dir)
-        .collect();
-    points.sort_by_key(|point| std::cmp::Reverse(point.components().count()));
-    points
 }
 
 /// Reads the text of a mount table.
@@ -222,6 +115,8 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     const TEXT: &[u8] = b"\
@@ -280,21 +175,5 @@ mod tests {
     fn escapes_that_are_none_stay() {
         assert_eq!(unescape(b"a\\0b\\999\\"), b"a\\0b\\999\\");
         assert_eq!(unescape(b"\\012\\377"), b"\n\xff");
-    }
-
-    #[test]
-    fn points_below_come_deepest_first_and_by_whole_names() {
-        let line = |point: &str| format!("1 1 0:1 / {point} rw - t s rw\n");
-        let text: String = ["/a", "/a/b", "/ab", "/a/b/c", "/a/d"].map(line).concat();
-        let points = points_below(&parse(text.as_bytes()).unwrap(), Path::new("/a"));
-        assert_eq!(points, ["/a/b/c", "/a/d", "/a/b"].map(PathBuf::from));
-    }
-
-    #[test]
-    fn this_machine_has_a_table_and_a_root() {
-        assert!(read().unwrap().iter().any(|mount| mount.point == Path::new("/proc")));
-        assert!(is_mount_point(Path::new("/proc")).unwrap());
-        assert!(!is_mount_point(Path::new("/proc/self")).unwrap());
-        assert!(!is_mount_point(Path::new("/nowhere/at/all")).unwrap());
     }
 }
