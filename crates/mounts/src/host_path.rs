@@ -99,7 +99,7 @@ pub fn check(path: &Path, kind: HostPathType) -> Result<(), HostPathError> {
         Ok(fd) => facts(&fd).ok().map(|facts| FileType::from_raw_mode(facts.stx_mode.into())),
         // Like upstream: what cannot be looked at counts as absent.
         Err(_) if kind == HostPathType::DirectoryOrCreate => return Ok(make_dirs(path)?),
-        Err(_) if kind == HostPathType::FileOrCreate => return Ok(make_file(path)?),
+        Err(_) if kind == HostPathType::FileOrCreate => Some(make_file(path)?),
         Err(_) => None,
     };
     if found == Some(file_type) {
@@ -137,13 +137,14 @@ fn make_dirs(path: &Path) -> Result<(), MountsError> {
     Ok(())
 }
 
-fn make_file(path: &Path) -> Result<(), MountsError> {
-    // Only made, never opened if another came first: that could be a pipe.
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-    match rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)) {
-        Ok(_) | Err(Errno::EXIST) => Ok(()),
-        Err(errno) => Err(MountsError::call("create file", path, errno)),
-    }
+/// Makes a file, also where a link leads to nothing, and says what is there.
+fn make_file(path: &Path) -> Result<FileType, MountsError> {
+    // Another may come first, and a pipe would block.
+    let flags = OFlags::CREATE | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let made = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))
+        .context("create file", path)?;
+    let facts = facts(&made).context("look at", path)?;
+    Ok(FileType::from_raw_mode(facts.stx_mode.into()))
 }
 
 #[cfg(test)]
@@ -203,6 +204,9 @@ mod tests {
         let file = dir.join("file");
         assert_eq!(text(&file, "FileOrCreate"), "ok");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644);
+        symlink("target", dir.join("dangling")).unwrap();
+        assert_eq!(text(&dir.join("dangling"), "FileOrCreate"), "ok");
+        assert!(dir.join("target").is_file());
         let error = text(&dir.join("none/file"), "FileOrCreate");
         assert!(error.starts_with("cannot create file P: No such file or directory"), "{error}");
     }

@@ -2,15 +2,14 @@
 //!
 //! Changes the mode of the last directory only. Never follows a link there.
 
-use std::ffi::CStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{Mode, ResolveFlags};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 
 use crate::error::{Context, MountsError, OPEN};
-use crate::place::{Entry, LIST, Place, facts, resolve};
+use crate::place::{Entry, LIST, Place, facts};
 
 /// Directories that lead to something, when they are missing.
 const PARENT_MODE: u32 = 0o750;
@@ -18,14 +17,18 @@ const PARENT_MODE: u32 = 0o750;
 /// Makes a directory of exactly this mode, whatever the umask, and those that
 /// lead to it with mode 0750. One that exists gets the mode.
 pub fn make_dir(path: &Path, mode: u32) -> Result<(), MountsError> {
-    let entry = match Entry::of(path) {
+    make_entry(&lead_to(path)?, mode).map(|_| ())
+}
+
+/// The name in an open directory, which is made if it is missing.
+pub(crate) fn lead_to(path: &Path) -> Result<Entry, MountsError> {
+    match Entry::of(path) {
         Err(error) if error.is_not_found() => {
             make_parents(path)?;
-            Entry::of(path)?
+            Entry::of(path)
         }
-        entry => entry?,
-    };
-    make_in(&entry.parent, &entry.name, &entry.path, mode).map(|_| ())
+        entry => entry,
+    }
 }
 
 fn make_parents(path: &Path) -> Result<(), MountsError> {
@@ -41,18 +44,13 @@ fn make_parents(path: &Path) -> Result<(), MountsError> {
 }
 
 /// Makes, or opens, one directory and gives it the mode.
-pub(crate) fn make_in(
-    dir: impl AsFd,
-    name: &CStr,
-    path: &Path,
-    mode: u32,
-) -> Result<OwnedFd, MountsError> {
-    match rustix::fs::mkdirat(dir.as_fd(), name, Mode::from_raw_mode(mode & 0o777)) {
+pub(crate) fn make_entry(entry: &Entry, mode: u32) -> Result<OwnedFd, MountsError> {
+    let Entry { parent, name, path } = entry;
+    match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode & 0o777)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(MountsError::call("create directory", path, errno)),
     }
-    let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let made = resolve(dir, name, LIST, how).context(OPEN, path)?;
+    let made = entry.open(LIST).context(OPEN, path)?;
     let now = facts(&made).context("look at", path)?;
     if u32::from(now.stx_mode) & 0o7777 != mode {
         rustix::fs::fchmod(&made, Mode::from_raw_mode(mode)).context("set the mode of", path)?;

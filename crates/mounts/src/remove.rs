@@ -32,7 +32,7 @@ pub fn remove_tree(path: &Path) -> Result<(), MountsError> {
         Err(error) if error.is_not_found() => return Ok(()),
         entry => entry?,
     };
-    if let Some(mount) = table::below(path)?.first() {
+    if let Some(mount) = table::below_entry(&entry)?.first() {
         return Err(MountsError::mount_inside(mount));
     }
     remove_in(entry.parent.as_fd(), &entry.name, path)

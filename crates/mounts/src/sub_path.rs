@@ -6,7 +6,7 @@
 //! that opens the file. Clean-up never enters what is bound.
 //! Upstream: pkg/volume/util/subpath. CVE-2017-1002101, CVE-2021-25741.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::bind::{Bind, bind_entry};
 use crate::error::{Context, MountsError, OPEN};
-use crate::make_dir::{make_dir, make_in};
+use crate::make_dir::{lead_to, make_entry};
 use crate::place::{Entry, LIST, Place, facts, facts_at, open_inside, resolve, same_file};
 use crate::table::is_mounted;
 use crate::unmount::{Unmounted, unmount_entry};
@@ -48,15 +48,13 @@ pub struct SubPath<'a> {
 /// something else in its place is unmounted.
 pub fn bind(sub_path: &SubPath<'_>) -> Result<PathBuf, MountsError> {
     let source = open_or_make(sub_path.volume, sub_path.path)?;
-    let target = make_parent(sub_path)?;
-    let path = target.path.clone();
+    let (above, target) = make_above(sub_path)?;
     let bound = bind_to(&source, &target);
-    if bound.is_err() {
-        // The first error is the one to tell.
-        let _ = take_away(&target);
-        remove_empty(sub_path);
+    if bound.is_err() && take_away(&target).is_ok() {
+        // One that is still in use is not empty, nor are those above it.
+        let _ = above.iter().rev().try_for_each(remove_dir);
     }
-    bound.map(|()| path)
+    bound.map(|()| target.path)
 }
 
 fn bind_to(source: &OwnedFd, target: &Entry) -> Result<(), MountsError> {
@@ -75,7 +73,7 @@ fn bind_to(source: &OwnedFd, target: &Entry) -> Result<(), MountsError> {
         remove_target(target)?;
     }
     if directory {
-        make_in(&target.parent, &target.name, &target.path, DIR_MODE)?;
+        make_entry(target, DIR_MODE)?;
     } else {
         // A file can be the target of a file, socket, pipe or device alike.
         let flags = OFlags::CREATE | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -90,27 +88,25 @@ fn bind_to(source: &OwnedFd, target: &Entry) -> Result<(), MountsError> {
 /// above go when they are empty. Absent is fine.
 pub fn clean(root: &Path, volume: &str) -> Result<(), MountsError> {
     let path = root.join(check_name(root, volume)?);
-    let dir = match Place::directory(&path) {
+    let above = match Entry::of(root) {
         Err(error) if error.is_not_found() => return Ok(()),
-        dir => dir?,
+        above => above?,
     };
-    for container in names_in(&dir, &path)? {
-        let path = path.join(&container);
-        let inner = match open_inside(&dir, container.as_os_str(), LIST) {
-            Ok(inner) => inner,
-            Err(Errno::NOENT) => continue,
-            Err(errno) => return Err(errno).context(OPEN, &path),
-        };
-        for index in names_in(&inner, &path)? {
-            let parent = inner.try_clone();
-            let parent = parent.map_err(|_| Errno::MFILE).context("hold open", &path)?;
-            take_away(&Entry::new(parent, index.as_os_str(), path.join(&index))?)?;
+    let Some(root) = open_dir(&above)? else { return Ok(()) };
+    let volume = Entry::new(root, OsStr::new(volume), path)?;
+    if let Some(containers) = open_dir(&volume)? {
+        for name in names_in(&containers, &volume.path)? {
+            let container = entry_in(&containers, &name, &volume.path)?;
+            let Some(targets) = open_dir(&container)? else { continue };
+            for name in names_in(&targets, &container.path)? {
+                take_away(&entry_in(&targets, &name, &container.path)?)?;
+            }
+            remove_dir(&container)?;
         }
-        remove_dir(&Entry::of(&path)?)?;
+        remove_dir(&volume)?;
     }
-    remove_dir(&Entry::of(&path)?)?;
-    match remove_dir(&Entry::of(root)?) {
-        Err(error) if is_not_empty(&error) => Ok(()),
+    match remove_dir(&above) {
+        Err(error) if matches!(error.errno(), Some(Errno::NOTEMPTY | Errno::EXIST)) => Ok(()),
         result => result,
     }
 }
@@ -198,27 +194,20 @@ fn check_name<'a>(root: &Path, name: &'a str) -> Result<&'a str, MountsError> {
     Ok(name)
 }
 
-fn make_parent(sub_path: &SubPath<'_>) -> Result<Entry, MountsError> {
+/// Makes the directories above the target, and names them from the top.
+fn make_above(sub_path: &SubPath<'_>) -> Result<(Vec<Entry>, Entry), MountsError> {
     for name in sub_path.target {
         check_name(sub_path.root, name)?;
     }
-    let [volume, container, index] = sub_path.target;
-    let parent = sub_path.root.join(volume).join(container);
-    for dir in [sub_path.root, &sub_path.root.join(volume), &parent] {
-        make_dir(dir, DIR_MODE)?;
+    let mut above = Vec::new();
+    let mut entry = lead_to(sub_path.root)?;
+    for name in sub_path.target {
+        let dir = make_entry(&entry, DIR_MODE)?;
+        let path = entry.path.join(name);
+        above.push(entry);
+        entry = Entry::new(dir, OsStr::new(name), path)?;
     }
-    Entry::of(&parent.join(index))
-}
-
-fn remove_empty(sub_path: &SubPath<'_>) {
-    let [volume, container, _] = sub_path.target;
-    let volume = sub_path.root.join(volume);
-    for dir in [&volume.join(container), &volume, sub_path.root] {
-        // One that is still in use is not empty, nor are those above it.
-        if Entry::of(dir).and_then(|entry| remove_dir(&entry)).is_err() {
-            return;
-        }
-    }
+    Ok((above, entry))
 }
 
 /// Unmounts a target and removes it.
@@ -254,18 +243,26 @@ fn remove_dir(entry: &Entry) -> Result<(), MountsError> {
     }
 }
 
-fn is_not_empty(error: &MountsError) -> bool {
-    matches!(error.errno(), Some(Errno::NOTEMPTY | Errno::EXIST))
+fn open_dir(entry: &Entry) -> Result<Option<OwnedFd>, MountsError> {
+    match entry.open(LIST) {
+        Err(Errno::NOENT) => Ok(None),
+        opened => opened.map(Some).context(OPEN, &entry.path),
+    }
+}
+
+fn entry_in(dir: &OwnedFd, name: &OsStr, path: &Path) -> Result<Entry, MountsError> {
+    let dir = dir.try_clone().map_err(|_| Errno::MFILE).context("hold open", path)?;
+    Entry::new(dir, name, path.join(name))
 }
 
 /// Names in a directory that only the agent writes to.
-fn names_in(dir: impl AsFd, path: &Path) -> Result<Vec<PathBuf>, MountsError> {
+fn names_in(dir: &OwnedFd, path: &Path) -> Result<Vec<OsString>, MountsError> {
     let mut names = Vec::new();
     for entry in Dir::read_from(dir).context("list", path)? {
         let entry = entry.context("list", path)?;
-        let name: CString = entry.file_name().to_owned();
-        if name.as_c_str() != c"." && name.as_c_str() != c".." {
-            names.push(PathBuf::from(OsStr::from_bytes(name.to_bytes())));
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name != "." && name != ".." {
+            names.push(name.to_owned());
         }
     }
     Ok(names)

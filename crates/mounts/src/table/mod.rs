@@ -41,16 +41,19 @@ pub fn read() -> Result<Vec<Mount>, MountsError> {
 /// Mount points below a directory, deepest first, which is the order to unmount
 /// them in; the directory itself is not among them. None if it does not exist.
 pub fn below(dir: &Path) -> Result<Vec<PathBuf>, MountsError> {
-    let entry = match Entry::of(dir) {
-        Err(error) if error.is_not_found() => return Ok(Vec::new()),
-        entry => entry?,
-    };
+    match Entry::of(dir) {
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        entry => below_entry(&entry?),
+    }
+}
+
+pub(crate) fn below_entry(entry: &Entry) -> Result<Vec<PathBuf>, MountsError> {
     match entry.open(NAME) {
         Err(Errno::NOENT) => Ok(Vec::new()),
         // A mount whose server is gone cannot be opened, yet has its line.
-        Err(errno) if is_broken(errno) => Ok(points_below(&read()?, &real_path(&entry)?)),
+        Err(errno) if is_broken(errno) => Ok(points_below(&read()?, &real_path(entry)?)),
         opened => {
-            let real = real_path_of(&opened.context(OPEN, dir)?, dir)?;
+            let real = real_path_of(&opened.context(OPEN, &entry.path)?, &entry.path)?;
             Ok(points_below(&read()?, &real))
         }
     }
