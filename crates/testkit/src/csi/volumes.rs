@@ -192,7 +192,8 @@ impl Volumes {
                 let shown = target.display();
                 return Err(Status::failed_precondition(format!("{volume} is not at {shown}")));
             }
-            unmount(target, UnmountFlags::empty()).map_err(|err| failed("unmount", target, err))?;
+            unmount(target, UnmountFlags::NOFOLLOW)
+                .map_err(|err| failed("unmount", target, err))?;
         }
         match fs::remove_dir(target) {
             Err(err) if err.kind() != ErrorKind::NotFound => Err(failed("remove", target, err)),
@@ -207,7 +208,7 @@ impl Volumes {
     pub(super) fn clean(&self) {
         for path in std::mem::take(&mut *lock(&self.made)).iter().rev() {
             // Whatever else is mounted above it goes too.
-            while unmount(path, UnmountFlags::DETACH).is_ok() {}
+            while unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).is_ok() {}
         }
     }
 
