@@ -15,6 +15,7 @@ pub mod cleanup;
 pub mod container_log;
 pub mod containerd;
 pub mod cri_client;
+pub mod csi;
 pub mod host;
 pub mod http;
 pub mod image;
