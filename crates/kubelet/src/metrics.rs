@@ -13,6 +13,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::image_manager::ImageMetrics;
+
 /// Label of the runtime operation metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Operation {
@@ -53,6 +55,8 @@ pub struct Metrics {
     pub operation_errors: Family<Operation, Counter>,
     /// Duration of calls.
     pub operation_seconds: Family<Operation, Histogram>,
+    /// Images.
+    pub images: ImageMetrics,
 }
 
 impl Default for Metrics {
@@ -77,6 +81,7 @@ impl Metrics {
             operations: Family::default(),
             operation_errors: Family::default(),
             operation_seconds: Family::new_with_constructor(seconds),
+            images: ImageMetrics::default(),
         };
         metrics.register();
         metrics
@@ -122,6 +127,7 @@ impl Metrics {
             Unit::Seconds,
             self.operation_seconds.clone(),
         );
+        self.images.register(r);
     }
 
     /// Takes over what exists right now.

@@ -243,9 +243,9 @@ fn image_settings(config: &Config, flags: &Flags) -> Result<ImageSettings, NodeE
         .flatten();
     let (providers, programs) =
         (&flags.image_credential_provider_config, &flags.image_credential_provider_bin_dir);
-    let credential_providers = match (providers, programs) {
-        (None, None) => Vec::new(),
-        (Some(path), Some(dir)) => plugins::load(&RealFs, &RealPrograms, path, dir)?,
+    let configured = match (providers, programs) {
+        (None, None) => None,
+        (Some(path), Some(dir)) => Some(plugins::load(&RealFs, &RealPrograms, path, dir)?),
         _ => return Err(ProviderConfigError::HalfConfigured.into()),
     };
     let working_dir = std::env::current_dir().unwrap_or_default();
@@ -256,7 +256,8 @@ fn image_settings(config: &Config, flags: &Flags) -> Result<ImageSettings, NodeE
         pull_qps: count(wire.registry_pull_qps).unwrap_or(0),
         pull_burst: count(wire.registry_burst).unwrap_or(0),
         verification,
-        credential_providers,
+        provider_config_hash: configured.as_ref().map(|configured| configured.hash.clone()),
+        credential_providers: configured.map(|configured| configured.providers).unwrap_or_default(),
         docker_config_dirs: DockerConfigDirs::usual(&flags.root_dir, &working_dir, home.as_deref()),
     })
 }

@@ -43,7 +43,7 @@ impl Agent {
         recorder.record(&node, EventType::Normal, "Starting", "Starting kubelet.");
         let progress = ProgressBoard::default();
         let probes = Probes::new(&ports, statuses.clone(), recorder.clone());
-        let images = Images::start(&settings, &ports, &recorder);
+        let images = Images::start(&settings, &ports, &recorder, &metrics.images);
         let lanes = settings.lanes;
         let shared = Shared {
             ports,

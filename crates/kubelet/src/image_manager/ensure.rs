@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use cri::v1;
-use k8s_openapi::api::core::v1::Container;
 use kubelet_config::go_duration::GoDuration;
 use kubelet_model::{DesiredPod, EventObject, EventType, Mono, WaitReason, Waiting};
 
@@ -19,110 +18,142 @@ const REGISTRY_UNAVAILABLE: &str = "RegistryUnavailable";
 /// What an error text begins with if a signature is wrong.
 const SIGNATURE_VALIDATION_FAILED: &str = "SignatureValidationFailed";
 
+/// How long a failed pull is told of before the next try, which the back-off may
+/// refuse: as long as upstream rests after an error.
+const TOLD_MAX: Duration = Duration::from_secs(10);
+
+/// One pod's wish for one image.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish<'a> {
+    /// The pod.
+    pub pod: &'a DesiredPod,
+    /// The container that runs the image; `None` if it is that of a volume.
+    pub container: Option<&'a str>,
+    /// The image, as the pod names it.
+    pub image: &'a str,
+    /// When to pull.
+    pub policy: &'a str,
+}
+
 impl Images {
-    /// Makes sure the container's image is there and the pod may use it.
+    /// Makes sure that an image is there and that the pod may use it.
+    /// `before_pull` is called if that may take long.
     pub async fn ensure(
         &self,
-        pod: &DesiredPod,
-        container: &Container,
+        wish: Wish<'_>,
         sandbox: &v1::PodSandboxConfig,
+        before_pull: &(dyn Fn() + Sync),
     ) -> Result<EnsuredImage, ImageProblem> {
-        let request = Request {
-            manager: &self.0,
-            pod,
-            object: EventObject::container(pod, &container.name),
-            image: container.image.as_deref().unwrap_or_default(),
-            policy: container.image_pull_policy.as_deref().unwrap_or_default(),
-            sandbox,
+        let object = match wish.container {
+            Some(name) => EventObject::container(wish.pod, name),
+            None => Some(EventObject::pod(wish.pod)),
         };
-        let id = request.ensure().await?;
-        Ok(EnsuredImage { id })
+        let request = Request { manager: &self.0, wish, object, sandbox, before_pull };
+        let mut course = Course::default();
+        let ensured = request.ensure(&mut course).await;
+        self.0.metrics.requested(wish.policy, course.present, course.pull_required);
+        ensured
     }
 }
 
-/// One pod's wish for one image.
+/// What a wish came across, as far as it got.
+#[derive(Default)]
+struct Course {
+    present: Option<bool>,
+    pull_required: Option<bool>,
+}
+
 struct Request<'a> {
     manager: &'a Manager,
-    pod: &'a DesiredPod,
+    wish: Wish<'a>,
     object: Option<EventObject>,
-    image: &'a str,
-    policy: &'a str,
     sandbox: &'a v1::PodSandboxConfig,
+    before_pull: &'a (dyn Fn() + Sync),
 }
 
 impl Request<'_> {
-    async fn ensure(&self) -> Result<String, ImageProblem> {
-        let image = self.image;
+    async fn ensure(&self, course: &mut Course) -> Result<EnsuredImage, ImageProblem> {
+        let image = self.wish.image;
         let reference = reference::parse(image).map_err(|error| {
             let why = format!("couldn't parse image name {image:?}: {error}");
             let message = format!("Failed to apply default image tag {image:?}: {why}");
             self.tell(EventType::Warning, "InspectFailed", &message);
             problem(WaitReason::InvalidImageName, message)
         })?;
-        let annotations = self.pod.pod().metadata.annotations.clone().unwrap_or_default();
+        let annotations = self.wish.pod.pod().metadata.annotations.clone().unwrap_or_default();
         let spec =
             v1::ImageSpec { image: reference.pullable.clone(), annotations, ..Default::default() };
-        self.tell_missing_secrets();
-        if let Some(id) = self.present(&spec).await?
-            && self.may_use(&id)
+        let never = self.wish.policy == "Never";
+        let found = self.present(&spec).await?;
+        course.present = (self.wish.policy != "Always").then_some(found.is_some());
+        course.pull_required = (found.is_some() || !never).then_some(true);
+        if let Some(image) = found
+            && self.may_use(&image.id)
         {
-            return Ok(id);
+            course.pull_required = Some(false);
+            return Ok(EnsuredImage { id: image.id.clone(), details: Some(image) });
         }
-        if self.policy == "Never" {
+        if never {
             // An image that the pod may not use is not there, as far as it can tell.
             let message =
                 format!("Container image {image:?} is not present with pull policy of Never");
             self.tell(EventType::Warning, "ErrImageNeverPull", &message);
             return Err(problem(WaitReason::ErrImageNeverPull, message));
         }
+        self.hold_back()?;
+        (self.before_pull)();
         self.pull(&reference, spec).await
     }
 
-    /// The id of the image, if the policy allows to look for it and it is there.
-    async fn present(&self, spec: &v1::ImageSpec) -> Result<Option<String>, ImageProblem> {
-        if !matches!(self.policy, "IfNotPresent" | "Never") {
+    /// The image, if the policy allows to look for it and it is there.
+    async fn present(&self, spec: &v1::ImageSpec) -> Result<Option<v1::Image>, ImageProblem> {
+        if !matches!(self.wish.policy, "IfNotPresent" | "Never") {
             return Ok(None);
         }
         let found = self.manager.ports.runtime.image_status(spec.clone()).await;
-        let found = found.map_err(|error| {
-            let message =
-                format!("Failed to inspect image {:?}: {}", self.image, error_text(&error));
+        found.map_err(|error| {
+            let image = self.wish.image;
+            let message = format!("Failed to inspect image {image:?}: {}", error_text(&error));
             self.tell(EventType::Warning, "InspectFailed", &message);
             problem(WaitReason::ImageInspectError, message)
-        })?;
-        Ok(found.map(|image| image.id))
+        })
     }
 
     fn may_use(&self, id: &str) -> bool {
+        let image = self.wish.image;
         let words = match &self.manager.records {
             None => "already present on machine",
             // Secrets and service accounts come with the API server.
-            Some(records) if records.may_use(self.image, id, &PodCredentials::default()) => {
+            Some(records) if records.may_use(image, id, &PodCredentials::default()) => {
                 "already present on machine and can be accessed by the pod"
             }
             Some(_) => return false,
         };
-        let message = format!("Container image {:?} {words}", self.image);
-        self.tell(EventType::Normal, "Pulled", &message);
+        self.tell(EventType::Normal, "Pulled", &format!("Container image {image:?} {words}"));
         true
+    }
+
+    /// A pull that failed a moment ago rests.
+    fn hold_back(&self) -> Result<(), ImageProblem> {
+        let image = self.wish.image;
+        let held = self.manager.failures.held(self.wish.pod.uid(), image, self.now());
+        let Some(held) = held else { return Ok(()) };
+        let message = format!("Back-off pulling image {image:?}");
+        self.tell(EventType::Normal, "BackOff", &message);
+        let message = format!("{message}: {}", held.why);
+        let waiting = Waiting { reason: WaitReason::ImagePullBackOff, message };
+        Err(ImageProblem { waiting, retry_after: Some(held.rest) })
     }
 
     async fn pull(
         &self,
         reference: &Reference,
         spec: v1::ImageSpec,
-    ) -> Result<String, ImageProblem> {
-        let (manager, image) = (self.manager, self.image);
-        let account = self.pod.spec().service_account_name.as_deref().unwrap_or_default();
+    ) -> Result<EnsuredImage, ImageProblem> {
+        let (manager, image) = (self.manager, self.wish.image);
+        let account = self.wish.pod.spec().service_account_name.as_deref().unwrap_or_default();
         let logins = manager.logins(&reference.repository, account).await;
         let intent = self.begin()?;
-        if let Some(held) = manager.failures.held(self.pod.uid(), image, self.now()) {
-            let message = format!("Back-off pulling image {image:?}");
-            self.tell(EventType::Normal, "BackOff", &message);
-            let message = format!("{message}: {}", held.why);
-            let waiting = Waiting { reason: WaitReason::ImagePullBackOff, message };
-            return Err(ImageProblem { waiting, retry_after: Some(held.rest) });
-        }
         self.tell(EventType::Normal, "Pulling", &format!("Pulling image {image:?}"));
         let began = self.now();
         match manager.puller.pull(spec, logins, self.sandbox.clone()).await {
@@ -133,34 +164,39 @@ impl Request<'_> {
 
     fn begin(&self) -> Result<Option<Intent>, ImageProblem> {
         let Some(records) = &self.manager.records else { return Ok(None) };
-        records.begin(self.image).map(Some).map_err(|error| {
+        let image = self.wish.image;
+        records.begin(image).map(Some).map_err(|error| {
             let message = format!(
-                "Failed to record image pull intent for container image {:?}: {error}",
-                self.image
+                "Failed to record image pull intent for container image {image:?}: {error}"
             );
             problem(WaitReason::ErrImagePull, message)
         })
     }
 
-    fn succeeded(&self, pulled: Pulled, began: Mono, intent: Option<Intent>) -> String {
+    fn succeeded(&self, pulled: Pulled, began: Mono, intent: Option<Intent>) -> EnsuredImage {
+        let Pulled { image_ref, details, .. } = pulled;
+        // The size is nice to know, no more.
+        let size = details.as_ref().map_or(0, |details| details.size);
+        let image = self.wish.image;
+        let took = self.now().since(began);
         let message = format!(
-            "Successfully pulled image {:?} in {} ({} including waiting). Image size: {} bytes.",
-            self.image,
+            "Successfully pulled image {image:?} in {} ({} including waiting). Image size: {} bytes.",
             go_millis(pulled.took),
-            go_millis(self.now().since(began)),
-            pulled.size
+            go_millis(took),
+            size
         );
+        self.manager.metrics.pulled(size, took);
         self.tell(EventType::Normal, "Pulled", &message);
-        tracing::info!(image = self.image, bytes = pulled.size, "pulled image");
+        tracing::info!(image, bytes = size, "pulled image");
         if let Some(intent) = intent {
             // Every login of a node without an API server is the node's own.
-            intent.succeeded(&pulled.image_ref, &PullCredentials::node_wide());
+            intent.succeeded(&image_ref, &PullCredentials::node_wide());
         }
-        pulled.image_ref
+        EnsuredImage { id: image_ref, details }
     }
 
     fn failed(&self, error: &PullError) -> ImageProblem {
-        let image = self.image;
+        let image = self.wish.image;
         self.tell(
             EventType::Warning,
             "Failed",
@@ -169,27 +205,13 @@ impl Request<'_> {
         let (reason, message) = explain(image, &error.message);
         // A runtime that is away says nothing about the image; the plan paces the next try.
         let retry_after = (!error.unreachable).then(|| {
-            let (uid, now) = (self.pod.uid(), self.now());
-            // The plan holds the container back from here on.
-            self.tell(EventType::Normal, "BackOff", &format!("Back-off pulling image {image:?}"));
-            self.manager.failures.note(uid, image, (reason, &message), now)
+            let (uid, now) = (self.wish.pod.uid(), self.now());
+            let rest = self.manager.failures.note(uid, image, (reason, &message), now);
+            // The next try comes while the pull rests. Should the image have come by
+            // another way it is found then; if not, the status tells of the back-off.
+            (rest / 2).min(TOLD_MAX)
         });
         ImageProblem { waiting: Waiting { reason, message }, retry_after }
-    }
-
-    fn tell_missing_secrets(&self) {
-        let secrets = self.pod.spec().image_pull_secrets.iter().flatten();
-        let names: Vec<&str> = secrets.map(|s| s.name.as_str()).filter(|n| !n.is_empty()).collect();
-        if names.is_empty() {
-            return;
-        }
-        let message = format!(
-            "Unable to retrieve some image pull secrets ({}); \
-             attempting to pull the image may not succeed.",
-            names.join(", ")
-        );
-        let (object, reason) = (EventObject::pod(self.pod), "FailedToRetrieveImagePullSecret");
-        self.manager.recorder.record(&object, EventType::Warning, reason, message);
     }
 
     fn tell(&self, kind: EventType, reason: &'static str, message: &str) {

@@ -1,8 +1,8 @@
 //! Pulls that failed, and how long each rests.
 //!
-//! Owns one back-off per pod and image, forgotten after a quiet while. The
-//! plan paces retries of a container; this also holds back its neighbours that
-//! want the same image. Upstream: imageBackOff in pkg/kubelet/images.
+//! Owns one back-off per pod and image, forgotten after a quiet while. It holds
+//! for every container of the pod that wants the image. Upstream: imageBackOff
+//! in pkg/kubelet/images.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};

@@ -10,6 +10,7 @@ mod ensure;
 mod failures;
 mod flights;
 mod keyring;
+mod metrics;
 pub mod plugins;
 mod progress;
 mod puller;
@@ -22,8 +23,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cri::v1;
 use kubelet_model::Waiting;
 
+pub use ensure::Wish;
+pub use metrics::ImageMetrics;
 pub use progress::PullProgress;
 pub use settings::ImageSettings;
 
@@ -41,10 +45,12 @@ use records::Records;
 const SETTLE_AGAIN: Duration = Duration::from_secs(10);
 
 /// An image that is there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct EnsuredImage {
     /// Its id in the runtime.
     pub id: String,
+    /// What the runtime told of it, if it was asked.
+    pub details: Option<v1::Image>,
 }
 
 /// An image that cannot be used now.
@@ -63,6 +69,7 @@ pub struct Images(Arc<Manager>);
 struct Manager {
     ports: Ports,
     recorder: Recorder,
+    metrics: ImageMetrics,
     records: Option<Records>,
     node_logins: NodeLogins,
     plugins: Plugins,
@@ -72,11 +79,17 @@ struct Manager {
 
 impl Images {
     /// Starts the manager; what an earlier agent left unfinished is settled aside.
-    pub fn start(settings: &Settings, ports: &Ports, recorder: &Recorder) -> Self {
+    pub fn start(
+        settings: &Settings,
+        ports: &Ports,
+        recorder: &Recorder,
+        metrics: &ImageMetrics,
+    ) -> Self {
         let (fs, clock) = (&ports.fs, &ports.clock);
         let images = &settings.images;
         let records = images.verification.clone().map(|verification| {
-            Records::new(Arc::clone(fs), Arc::clone(clock), &settings.root_dir, verification)
+            let (fs, clock) = (Arc::clone(fs), Arc::clone(clock));
+            Records::new(fs, clock, &settings.root_dir, verification, metrics.clone())
         });
         if let Some(records) = &records {
             let unfinished = records.open();
@@ -84,19 +97,29 @@ impl Images {
                 ports.tasks.spawn(settle(ports.clone(), records.clone(), unfinished));
             }
         }
+        if let Some(hash) = &images.provider_config_hash {
+            metrics.configured(hash);
+        }
         Self(Arc::new(Manager {
             recorder: recorder.clone(),
+            metrics: metrics.clone(),
             records,
             node_logins: NodeLogins::new(Arc::clone(fs), images.docker_config_dirs.clone()),
             plugins: Plugins::new(
                 Arc::clone(&ports.programs),
                 Arc::clone(clock),
                 images.credential_providers.clone(),
+                metrics.clone(),
             ),
             puller: Puller::new(Arc::clone(&ports.runtime), Arc::clone(clock), images),
             failures: Failures::default(),
             ports: ports.clone(),
         }))
+    }
+
+    /// What is counted.
+    pub fn metrics(&self) -> &ImageMetrics {
+        &self.0.metrics
     }
 
     /// How far the pull of an image, named as in a container's spec, has come.

@@ -24,12 +24,12 @@ use crate::ports::Clock;
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// A pull that succeeded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Pulled {
     /// The image in the runtime's words.
     pub image_ref: String,
-    /// Its size in bytes; zero if the runtime does not tell.
-    pub size: u64,
+    /// What the runtime tells of it, if it does.
+    pub details: Option<v1::Image>,
     /// How long it took, without waiting for its turn.
     pub took: Duration,
 }
@@ -125,9 +125,8 @@ impl Inner {
         };
         drop(entry);
         let image_ref = pulled?;
-        // The size is nice to know, no more.
-        let size = self.runtime.image_status(spec).await.ok().flatten().map_or(0, |i| i.size);
-        Ok(Pulled { image_ref, size, took: self.clock.mono().since(began) })
+        let details = self.runtime.image_status(spec).await.ok().flatten();
+        Ok(Pulled { image_ref, details, took: self.clock.mono().since(began) })
     }
 
     fn has_token(&self) -> bool {

@@ -21,6 +21,8 @@ pub struct ImageSettings {
     pub verification: Option<Verification>,
     /// Programs that make registry logins.
     pub credential_providers: Vec<Provider>,
+    /// Hash of the files that say which, if there are any.
+    pub provider_config_hash: Option<String>,
     /// Where the node's own registry logins may lie.
     pub docker_config_dirs: DockerConfigDirs,
 }
@@ -35,6 +37,7 @@ impl Default for ImageSettings {
             pull_burst: 10,
             verification: Some(Verification::NotPreloaded),
             credential_providers: Vec::new(),
+            provider_config_hash: None,
             docker_config_dirs: DockerConfigDirs::default(),
         }
     }

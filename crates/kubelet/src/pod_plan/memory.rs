@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kubelet_model::{
-    Backoff, BackoffPolicy, ContainerId, ContainerName, ContainerState, DesiredPod, Exit, Mono,
-    ObservedContainer, ObservedPod, SandboxId, WaitReason, Waiting,
+    Action, Backoff, BackoffPolicy, ContainerId, ContainerName, ContainerState, DesiredPod, Exit,
+    Mono, ObservedContainer, ObservedPod, SandboxId, Steps, Waiting,
 };
 
 /// Pause after an error that says nothing about when to try again.
@@ -21,7 +21,7 @@ const RETRY_STEP_FIRST: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Memory {
     crashes: BTreeMap<ContainerName, Backoff>,
-    /// Image and resources of each container when it was last planned.
+    /// Images and resources of each container when it was last planned.
     definitions: BTreeMap<ContainerName, String>,
     exits_seen: BTreeMap<ContainerName, (ContainerId, Mono)>,
     /// The last failed start per container, until a start succeeds.
@@ -39,12 +39,8 @@ pub struct Memory {
 /// A container start that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedStart {
-    /// Why.
-    pub reason: WaitReason,
-    /// In the runtime's words.
-    pub message: String,
-    /// The image, for the back-off message.
-    pub image: String,
+    /// What the container's status says while it waits for the next try.
+    pub waiting: Waiting,
     /// Not before.
     pub retry_at: Mono,
 }
@@ -56,24 +52,6 @@ pub struct FailedStep {
     pub message: String,
     /// Not before.
     pub retry_at: Mono,
-}
-
-impl FailedStart {
-    /// What the container's status says while it waits for the next try.
-    pub fn waiting(&self) -> Waiting {
-        match self.reason {
-            WaitReason::ErrImagePull
-            | WaitReason::RegistryUnavailable
-            | WaitReason::SignatureValidationFailed => Waiting {
-                reason: WaitReason::ImagePullBackOff,
-                message: format!(
-                    "Back-off pulling image \"{}\": {}: {}",
-                    self.image, self.reason, self.message
-                ),
-            },
-            reason => Waiting { reason, message: self.message.clone() },
-        }
-    }
 }
 
 impl Memory {
@@ -95,7 +73,7 @@ impl Memory {
         }
     }
 
-    /// Forgets the failures of containers whose image or resources are no longer
+    /// Forgets the failures of containers whose images or resources are no longer
     /// those that failed.
     pub fn note_definition(&mut self, pod: &DesiredPod) {
         let spec = pod.spec();
@@ -105,7 +83,7 @@ impl Memory {
         let defined = defined.chain(ephemeral.map(|c| (&c.name, &c.image, &None)));
         for (name, image, resources) in defined {
             let name = ContainerName::new(name);
-            let definition = format!("{image:?} {resources:?}");
+            let definition = format!("{image:?} {resources:?} {:?}", spec.volumes);
             if self.definitions.get(&name) == Some(&definition) {
                 continue;
             }
@@ -143,14 +121,27 @@ impl Memory {
         &mut self,
         name: &ContainerName,
         waiting: Waiting,
-        image: &str,
         pause: Duration,
         now: Mono,
     ) {
-        let Waiting { reason, message } = waiting;
-        let failure =
-            FailedStart { reason, message, image: image.to_owned(), retry_at: now + pause };
+        let failure = FailedStart { waiting, retry_at: now + pause };
         self.failed_starts.insert(name.clone(), failure);
+    }
+
+    /// What is said of containers while they are being started: why the start
+    /// before failed, until this one succeeds or fails anew.
+    pub fn waiting_of(
+        &self,
+        steps: &Steps,
+        seen: &ObservedPod,
+    ) -> BTreeMap<ContainerName, Waiting> {
+        let runs = |name| seen.current(name).is_some_and(|instance| instance.state.may_run());
+        let starts = steps.iter().flatten().filter_map(|action| match action {
+            Action::StartContainer { name, .. } if !runs(name) => Some(name),
+            _ => None,
+        });
+        let failed = starts.filter_map(|name| Some((name, self.failed_starts.get(name)?)));
+        failed.map(|(name, failure)| (name.clone(), failure.waiting.clone())).collect()
     }
 
     /// How long a pod-wide step that fails now should rest.

@@ -140,7 +140,7 @@ pub(super) fn start_fresh(facts: Facts<'_>, name: &ContainerName) -> Decision {
 fn hold_failed_start(facts: Facts<'_>, name: &ContainerName) -> Option<Decision> {
     let failure = facts.ctx.memory.failed_starts.get(name)?;
     let waits = failure.retry_at > facts.ctx.now;
-    waits.then(|| Decision::Hold { until: failure.retry_at, waiting: failure.waiting() })
+    waits.then(|| Decision::Hold { until: failure.retry_at, waiting: failure.waiting.clone() })
 }
 
 /// What must be gone before the next instance starts: two must never run, not

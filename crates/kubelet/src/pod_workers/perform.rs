@@ -57,25 +57,17 @@ impl Worker {
         );
         let mut orders = self.orders.clone();
         let touches_runtime = steps.iter().flatten().any(|action| !is_local(action));
-        let mut lane = Lane::default();
+        let lane = Lane::default();
         let mut left = steps.len();
         for step in steps {
-            if lane.is_free() && step.iter().any(keeps_runtime_busy) {
-                self.show_waiting(Obstacle::Turn, None);
-                tokio::select! { biased;
-                    () = more_urgent(&mut orders, order.intent) => break,
-                    () = lane.take(&self.shared.lanes) => {}
-                }
-            }
             for action in &step {
                 if let Action::StartContainer { name, .. } = action {
                     self.memory.note_start(seen, name, self.backoff(), self.now());
                 }
             }
-            self.show_doing(&step);
             let failures = tokio::select! { biased;
                 () = more_urgent(&mut orders, order.intent) => break,
-                failures = lane.during(perform_step(&mut executor, &step)) => failures,
+                failures = self.perform_step(&mut executor, &step, &lane) => failures,
                 never = self.follow_pulls(order, seen, &step, &waiting) => match never {},
             };
             let go_on = self.learn(order, &step, failures);
@@ -91,6 +83,30 @@ impl Worker {
             self.fence = self.now();
             hold.settle();
         }
+    }
+
+    /// Performs the actions of a step, in a turn if they keep the runtime busy.
+    async fn perform_step(
+        &self,
+        executor: &mut Executor,
+        step: &[Action],
+        lane: &Lane,
+    ) -> Vec<ActionError> {
+        self.show_doing(step);
+        if let [Action::StartContainer { name, .. }] = step {
+            // A registry may be slow, and nobody else has to wait for it.
+            let give_back = || lane.give_back();
+            let images = lane.during(executor.ensure_images(name, &give_back)).await;
+            if let Err(error) = images {
+                return vec![error];
+            }
+        }
+        if lane.is_free() && step.iter().any(keeps_runtime_busy) {
+            self.show_waiting(Obstacle::Turn, None);
+            lane.take(&self.shared.lanes).await;
+            self.show_doing(step);
+        }
+        lane.during(perform_all(executor, step)).await
     }
 
     /// The identity of a pod that only the runtime knows. It may be gone before
@@ -138,13 +154,8 @@ impl Worker {
             let jitter = &self.shared.ports.jitter;
             match failure {
                 ActionError::NotStarted { name, waiting, retry_after } => {
-                    let image = order.pod.as_ref().and_then(|pod| {
-                        let (_, container) = pod.container(name.as_str())?;
-                        container.image.clone()
-                    });
                     let pause = retry_after.unwrap_or_else(|| jitter.spread(RETRY_AFTER_ERROR));
-                    let image = image.unwrap_or_default();
-                    self.memory.note_failed_start(&name, waiting, &image, pause, now);
+                    self.memory.note_failed_start(&name, waiting, pause, now);
                 }
                 other => {
                     let pause = self.memory.step_pause();
@@ -187,7 +198,7 @@ fn keeps_runtime_busy(action: &Action) -> bool {
 }
 
 /// Actions of a step run side by side; all are waited for.
-async fn perform_step(executor: &mut Executor, step: &[Action]) -> Vec<ActionError> {
+async fn perform_all(executor: &mut Executor, step: &[Action]) -> Vec<ActionError> {
     if let [action] = step {
         return executor.perform(action).await.err().into_iter().collect();
     }

@@ -287,9 +287,11 @@ impl Worker {
             self.refuse_what_cannot_run(pod, seen);
             let time_is_up_at = self.watch_deadline(pod, seen);
             let plan = pod_plan::plan_live(pod, seen, &self.context());
+            let mut waiting = self.memory.waiting_of(&plan.steps, seen);
+            waiting.extend(plan.waiting);
             let live = Decision {
                 steps: plan.steps,
-                waiting: plan.waiting,
+                waiting,
                 wake_at: [plan.wake_at, time_is_up_at].into_iter().flatten().min(),
                 stage: Stage::Live,
                 finished: false,

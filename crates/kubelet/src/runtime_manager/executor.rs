@@ -11,6 +11,7 @@ use kubelet_model::{
     Action, ContainerId, ContainerName, DesiredPod, ObservedPod, PodUid, SandboxId, Waiting,
 };
 
+use super::images::Ensured;
 use super::log_paths;
 use super::pod_files::pod_dir;
 use super::stop::Ended;
@@ -100,6 +101,8 @@ pub struct Executor {
     pub(super) pod: Option<DesiredPod>,
     pub(super) sandbox: Option<(SandboxId, u32)>,
     pub(super) ended: Ended,
+    /// Of the container that is started next.
+    pub(super) ensured: Option<Ensured>,
 }
 
 impl Executor {
@@ -115,7 +118,8 @@ impl Executor {
     ) -> Self {
         let sandbox = seen.sandboxes.first().map(|s| (s.id.clone(), s.attempt));
         let ended = Ended::default();
-        Self { ports, settings, recorder, images, identity, pod, sandbox, ended }
+        let ensured = None;
+        Self { ports, settings, recorder, images, identity, pod, sandbox, ended, ensured }
     }
 
     /// Performs one action.

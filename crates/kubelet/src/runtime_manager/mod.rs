@@ -13,6 +13,7 @@ mod executor;
 mod hooks;
 mod hostname;
 mod hosts;
+mod images;
 pub(crate) mod log_paths;
 mod mounts;
 mod pod_files;

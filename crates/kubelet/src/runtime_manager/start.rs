@@ -4,17 +4,22 @@
 //! events. Upstream: startContainer in
 //! pkg/kubelet/kuberuntime/kuberuntime_container.go.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use cri::{CallError, v1};
 use k8s_openapi::api::core::v1::Container;
-use kubelet_model::{ContainerId, ContainerName, DesiredPod, EventType, WaitReason, Waiting};
+use kubelet_model::{
+    ContainerId, ContainerName, DesiredPod, EventType, SandboxId, WaitReason, Waiting,
+};
 
 use super::container_spec::{self, ContainerFacts};
 use super::executor::{ActionError, Executor};
+use super::images::{self, Ensured};
+use super::mounts::MountFacts;
 use super::security::{self, ImageUser};
 use super::{log_paths, mounts};
-use crate::image_manager::ImageProblem;
+use crate::image_manager::EnsuredImage;
 use crate::pleg::labels;
 
 impl Executor {
@@ -36,13 +41,12 @@ impl Executor {
         self.run_post_start(&ContainerId::new(id), &container).await
     }
 
-    /// Gets the image and makes the container; returns its id.
-    async fn create_container(
+    /// A container of the pod, and the sandbox to make it in, with its attempt.
+    pub(super) fn container_and_sandbox<'p>(
         &self,
-        pod: &DesiredPod,
+        pod: &'p DesiredPod,
         name: &ContainerName,
-        restart_count: Option<u32>,
-    ) -> Result<String, ActionError> {
+    ) -> Result<(Cow<'p, Container>, &SandboxId, u32), ActionError> {
         let impossible =
             |why| ActionError::Impossible { action: format!("StartContainer {name}"), why };
         let (sandbox, attempt) =
@@ -50,15 +54,22 @@ impl Executor {
         let (_, container) = pod
             .container(name.as_str())
             .ok_or_else(|| impossible("the pod has no such container"))?;
-        let container = &*container;
-        let runtime = &*self.ports.runtime;
-        let (sandbox_config, _) = self.sandbox_config(pod, *attempt)?;
-        let image =
-            self.images.ensure(pod, container, &sandbox_config).await.map_err(|problem| {
-                let ImageProblem { waiting, retry_after } = problem;
-                ActionError::NotStarted { name: name.clone(), waiting, retry_after }
-            })?;
+        Ok((container, sandbox, *attempt))
+    }
 
+    /// Makes the container, whose images are there; returns its id.
+    async fn create_container(
+        &self,
+        pod: &DesiredPod,
+        name: &ContainerName,
+        restart_count: Option<u32>,
+    ) -> Result<String, ActionError> {
+        let (container, sandbox, _) = self.container_and_sandbox(pod, name)?;
+        let ensured = self.ensured.as_ref().filter(|ensured| ensured.container == *name);
+        let ensured = ensured.ok_or_else(|| ActionError::Impossible {
+            action: format!("StartContainer {name}"),
+            why: "its images were not made sure of",
+        })?;
         let log_dir =
             log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity).join(name.as_str());
         let restart_count = match restart_count {
@@ -68,17 +79,39 @@ impl Executor {
         self.make_dir(&log_dir)?;
         let pod_ips = self.pod_ips().await?;
         let config = self
-            .container_config(pod, container, &sandbox_config, &pod_ips, restart_count, &image.id)
+            .container_config(pod, &container, ensured, &pod_ips, restart_count)
             .await
             .map_err(|waiting| ActionError::NotStarted {
                 name: name.clone(),
                 waiting,
                 retry_after: None,
             })?;
-        runtime
-            .create_container(sandbox.as_str(), config, sandbox_config)
-            .await
-            .map_err(|error| not_started(name, WaitReason::CreateContainerError, &error))
+        let image_mounts = config.mounts.iter().filter(|mount| mount.image.is_some()).count();
+        let sandbox_config = ensured.sandbox_config.clone();
+        let made =
+            self.ports.runtime.create_container(sandbox.as_str(), config, sandbox_config).await;
+        let made = made.map_err(|error| error.reason_text());
+        if image_mounts > 0 {
+            self.count_volumes(ensured.volumes.len(), image_mounts, made.as_ref().err());
+        }
+        made.map_err(|error| {
+            let message = if image_mounts > 0 { images::explain(error) } else { error };
+            let waiting = Waiting { reason: WaitReason::CreateContainerError, message };
+            ActionError::NotStarted { name: name.clone(), waiting, retry_after: None }
+        })
+    }
+
+    /// Counts image volumes, whose mounts came to this.
+    fn count_volumes(&self, volumes: usize, mounts: usize, error: Option<&String>) {
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let metrics = self.images.metrics();
+        metrics.volumes_requested.inc_by(count(volumes));
+        let came_to = match error {
+            None => &metrics.volumes_mounted,
+            Some(error) if images::is_to_blame(error) => &metrics.volumes_failed,
+            Some(_) => return,
+        };
+        came_to.inc_by(count(mounts));
     }
 
     /// The whole configuration of a container, with the files it mounts.
@@ -86,22 +119,22 @@ impl Executor {
         &self,
         pod: &DesiredPod,
         container: &Container,
-        sandbox: &v1::PodSandboxConfig,
+        ensured: &Ensured,
         pod_ips: &[String],
         restart_count: u32,
-        image_ref: &str,
     ) -> Result<v1::ContainerConfig, Waiting> {
         let wrong = |message| Waiting { reason: WaitReason::CreateContainerConfigError, message };
         let target = self.target(pod, &container.name).await.map_err(wrong)?;
-        let image_user = self.image_user(pod, container).await.map_err(wrong)?;
-        let context = sandbox.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+        let image_user = self.image_user(pod, container, &ensured.image).await.map_err(wrong)?;
+        let linux = ensured.sandbox_config.linux.as_ref();
+        let context = linux.and_then(|linux| linux.security_context.as_ref());
         let namespaces = context.and_then(|context| context.namespace_options.clone());
         let namespaces = namespaces.unwrap_or_default();
         let users = namespaces.userns_options.clone();
         let facts = ContainerFacts {
             settings: &self.settings,
             restart_count,
-            image_ref,
+            image_ref: &ensured.image.id,
             image_user: &image_user,
             pod_ips,
             namespaces,
@@ -116,34 +149,41 @@ impl Executor {
             Some(_) => Some(self.make_termination_log(pod, &container.name).map_err(wrong)?),
             None => None,
         };
-        config.mounts = mounts::of_container(
-            container,
-            hosts.as_deref(),
-            log.as_deref(),
-            users.as_ref(),
-            self.settings.machine.selinux,
-        );
+        let facts = MountFacts {
+            hosts: hosts.as_deref(),
+            termination_log: log.as_deref(),
+            volumes: ensured.volumes.clone(),
+            users: users.as_ref(),
+            selinux_relabel: self.settings.machine.selinux,
+        };
+        config.mounts = mounts::of_container(container, &facts);
         Ok(config)
     }
 
-    /// The user the image runs as; asked for only where nobody named another.
+    /// The user the image runs as; needed only where nobody named another.
     async fn image_user(
         &self,
         pod: &DesiredPod,
         container: &Container,
+        ensured: &EnsuredImage,
     ) -> Result<ImageUser, String> {
         if security::run_as_user(pod, container).is_some() {
             return Ok(ImageUser::default());
         }
-        let name = container.image.clone().unwrap_or_default();
-        let spec = v1::ImageSpec {
-            image: name.clone(),
-            user_specified_image: name.clone(),
-            ..Default::default()
+        let image = match &ensured.details {
+            Some(image) => image.clone(),
+            None => {
+                let name = container.image.clone().unwrap_or_default();
+                let spec = v1::ImageSpec {
+                    image: name.clone(),
+                    user_specified_image: name.clone(),
+                    ..Default::default()
+                };
+                let image = self.ports.runtime.image_status(spec).await;
+                let image = image.map_err(|error| error.reason_text())?;
+                image.ok_or_else(|| format!("unable to find image {name:?}"))?
+            }
         };
-        let image = self.ports.runtime.image_status(spec).await;
-        let image = image.map_err(|error| error.reason_text())?;
-        let image = image.ok_or_else(|| format!("unable to find image {name:?}"))?;
         Ok(match (image.uid, image.username) {
             // An image that names nobody runs as root.
             (None, name) if name.is_empty() => ImageUser { uid: Some(0), name },
@@ -180,7 +220,7 @@ impl Executor {
 
     /// Records what kept a container from starting. Ids change with each
     /// attempt, so names stand for them.
-    fn tell_failure(&self, name: &ContainerName, id: &str, error: &ActionError) {
+    pub(super) fn tell_failure(&self, name: &ContainerName, id: &str, error: &ActionError) {
         let ActionError::NotStarted { waiting, .. } = error else { return };
         let why = match waiting.reason {
             WaitReason::CreateContainerConfigError

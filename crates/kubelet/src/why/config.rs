@@ -78,6 +78,21 @@ pub(super) fn create_error(case: Case<'_>, verb: &str) -> Finding {
             "its working directory is not in the image".to_owned(),
             vec!["Correct workingDir in the manifest.".to_owned()],
         )
+    } else if has("support image volumes") {
+        (
+            "this node's container runtime knows no image volumes".to_owned(),
+            vec![
+                "Update the runtime: containerd has them from 2.1 on, CRI-O from 1.31 on; `crictl version` tells what you have.".to_owned(),
+                "Or remove the volume from spec.volumes and volumeMounts and copy its files into the container's own image.".to_owned(),
+            ],
+        )
+    } else if has("imagevolumemountfailed") {
+        (
+            "an image volume cannot be mounted into it".to_owned(),
+            vec![
+                "Check volumeMounts[].subPath: it must be in the image that volumes[].image.reference names.".to_owned(),
+            ],
+        )
     } else if has("mount") {
         (
             "a volume cannot be mounted into it".to_owned(),

@@ -185,6 +185,26 @@ fn pulls_fail_in_ways_that_can_be_told_apart() {
 }
 
 #[test]
+fn an_image_of_a_volume_is_told_from_the_containers_own() {
+    let container =
+        json!({"image": "r.io/data", "volumeMounts": [{"name": "v", "mountPath": "/v"}]});
+    let message = |image: &str| format!("Back-off pulling image {image:?}: ErrImagePull: gremlins");
+    let text = |image: &str| {
+        let mut case = Case::waiting("ImagePullBackOff", &message(image), container.clone());
+        let volumes = json!([{"name": "v", "image": {"reference": "r.io/data-of-old"}},
+                             {"name": "w", "image": {"reference": "r.io/other"}}]);
+        case.pod.spec.as_mut().unwrap().volumes = serde_json::from_value(volumes).unwrap();
+        case.text()
+    };
+    has(&text("r.io/data"), &["The image of app cannot be pulled", "crictl pull r.io/data`"]);
+    has(
+        &text("r.io/data-of-old"),
+        &["The image of app's volume v cannot be pulled", "crictl pull r.io/data-of-old`"],
+    );
+    has(&text("r.io/other"), &["The image of app cannot be pulled"]);
+}
+
+#[test]
 fn names_are_read_as_runtimes_read_them() {
     assert_eq!(registry("busybox"), "docker.io");
     assert_eq!(registry("library/busybox:1"), "docker.io");
@@ -264,6 +284,12 @@ fn configuration_errors_name_the_field() {
             "not in the image",
         ),
         ("CreateContainerError", "failed to mount /x: not a directory", "mountPath"),
+        (
+            "CreateContainerError",
+            "the container runtime does not support image volumes (containerd does from 2.1 on): x",
+            "Update the runtime",
+        ),
+        ("CreateContainerError", "ImageVolumeMountFailed: no such path", "subPath"),
         (
             "RunContainerError",
             "exec: \"nope\": executable file not found in $PATH: unknown",

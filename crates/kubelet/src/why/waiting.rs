@@ -18,9 +18,35 @@ pub(super) struct Case<'a> {
     pub(super) message: &'a str,
 }
 
-impl Case<'_> {
-    fn image(&self) -> &str {
-        self.container.image.as_deref().unwrap_or_default()
+impl<'a> Case<'a> {
+    /// The image that the status tells of: the container's own, unless it names that
+    /// of a volume.
+    fn image(&self) -> &'a str {
+        let own = self.container.image.as_deref().unwrap_or_default();
+        self.volume().map_or(own, |(_, image)| image)
+    }
+
+    /// The image volume that the status tells of, if it does: its name and image.
+    /// Of several names in its text the longest is meant.
+    fn volume(&self) -> Option<(&'a str, &'a str)> {
+        let spec = self.facts.pod.spec.as_ref()?;
+        let mounts = self.container.volume_mounts.as_deref().unwrap_or_default();
+        let mounted = |name: &str| mounts.iter().any(|mount| mount.name == name);
+        let volumes = spec.volumes.iter().flatten().filter(|volume| mounted(&volume.name));
+        let volumes = volumes.filter_map(|volume| {
+            let image = volume.image.as_ref()?.reference.as_deref()?;
+            Some((Some(volume.name.as_str()), image))
+        });
+        let own = (None, self.container.image.as_deref().unwrap_or_default());
+        let told = volumes.chain([own]).filter(|(_, image)| self.message.contains(image));
+        let (volume, image) = told.max_by_key(|(_, image)| image.len())?;
+        Some((volume?, image))
+    }
+
+    /// Whose image that is.
+    fn whose(&self) -> String {
+        let name = &self.container.name;
+        self.volume().map_or(name.clone(), |(volume, _)| format!("{name}'s volume {volume}"))
     }
     /// How its last instance ended.
     fn last(&self) -> Option<&ContainerStateTerminated> {
@@ -30,29 +56,30 @@ impl Case<'_> {
 
 /// The answer to each reason; no catch-all, so that a new one gets its own.
 pub(super) fn answer(reason: WaitReason, case: Case<'_>) -> Finding {
-    let (name, image) = (&case.container.name, case.image());
+    let (name, image, whose) = (&case.container.name, case.image(), case.whose());
     match reason {
         WaitReason::ContainerCreating => creating(case),
         WaitReason::PodInitializing => initializing(case),
         WaitReason::CrashLoopBackOff => crash_loop(case),
         WaitReason::ErrImagePull | WaitReason::ImagePullBackOff => pull(case, reason),
         WaitReason::ErrImageNeverPull => {
-            let headline = format!("The image of {name} is not on this node, and imagePullPolicy: Never forbids pulling it.");
+            let field = if case.volume().is_some() { "pullPolicy" } else { "imagePullPolicy" };
+            let headline = format!("The image of {whose} is not on this node, and {field}: Never forbids pulling it.");
             Finding::new(Rank::Failed, headline)
                 .waits_for(format!("the image {image:?} to appear on this node"))
                 .error(case.message)
-                .advise("Set imagePullPolicy: IfNotPresent to have it pulled.")
+                .advise(format!("Set {field}: IfNotPresent to have it pulled."))
                 .advise(format!("Or bring the image here: `ctr -n k8s.io images import FILE.tar`, under the name {image}."))
         }
         WaitReason::ImageInspectError => {
-            Finding::new(Rank::Failed, format!("The runtime could not look up the image of {name}."))
+            Finding::new(Rank::Failed, format!("The runtime could not look up the image of {whose}."))
                 .waits_for("the runtime's list of images")
                 .error(case.message)
                 .advise(format!("Ask it yourself: `crictl inspecti {image}`; `journalctl -u containerd -n 50` says more."))
                 .advise("If its image store is damaged, remove the image with `crictl rmi` and have it pulled again.")
         }
         WaitReason::InvalidImageName => {
-            Finding::new(Rank::Failed, format!("The image name of {name} makes no sense: {}.", image::name_problem(image)))
+            Finding::new(Rank::Failed, format!("The image name of {whose} makes no sense: {}.", image::name_problem(image)))
                 .waits_for("a correct image name in the manifest")
                 .error(case.message)
                 .advise(format!("Correct {image:?} in the manifest: {}.", image::name_problem(image)))
@@ -66,7 +93,7 @@ pub(super) fn answer(reason: WaitReason, case: Case<'_>) -> Finding {
                 .advise("klet tries again by itself, less and less often; a restart of klet makes it try at once.")
         }
         WaitReason::SignatureValidationFailed => {
-            Finding::new(Rank::Failed, format!("The image of {name} is not signed as this node's policy demands."))
+            Finding::new(Rank::Failed, format!("The image of {whose} is not signed as this node's policy demands."))
                 .waits_for("an image with a valid signature")
                 .error(case.message)
                 .advise("Use an image that was signed, or have it signed with a key the policy trusts.")
@@ -192,7 +219,7 @@ fn pull(case: Case<'_>, reason: WaitReason) -> Finding {
     let trouble = image::classify(case.message);
     let headline = format!(
         "The image of {} cannot be pulled: {}.",
-        case.container.name,
+        case.whose(),
         image::meaning(trouble, image)
     );
     let waits = match reason {

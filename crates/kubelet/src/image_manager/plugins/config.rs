@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use kubelet_config::go_duration::GoDuration;
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
 use super::Provider;
 use crate::ports::{Fs, Programs};
@@ -116,6 +117,15 @@ struct TokenAttributes {
     optional_service_account_annotation_keys: Vec<String>,
 }
 
+/// The providers that are configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Configured {
+    /// In the order of configuration.
+    pub providers: Vec<Provider>,
+    /// Hash of the files, by which upstream tells configurations apart.
+    pub hash: String,
+}
+
 /// Reads and checks the configuration at `path`, a file or a directory of
 /// files, and looks for each provider's program in `programs_dir`.
 pub fn load(
@@ -123,12 +133,16 @@ pub fn load(
     programs: &dyn Programs,
     path: &Path,
     programs_dir: &Path,
-) -> Result<Vec<Provider>, ProviderConfigError> {
+) -> Result<Configured, ProviderConfigError> {
     let mut wire = Vec::new();
+    let mut hasher = Sha256::new();
     for file in files(fs, path)? {
         let content = fs
             .read(&file, FILE_BYTES_MAX)
             .map_err(|source| ProviderConfigError::Read { path: file.clone(), source })?;
+        // The length first, so that no two sets of files look alike.
+        hasher.update(u64::try_from(content.len()).unwrap_or(u64::MAX).to_be_bytes());
+        hasher.update(&content);
         let document =
             parse(&content).map_err(|why| ProviderConfigError::Content { path: file, why })?;
         wire.extend(document.providers);
@@ -146,7 +160,9 @@ pub fn load(
             }
         }
     };
-    wire.into_iter().map(locate).collect()
+    let providers = wire.into_iter().map(locate).collect::<Result<_, _>>()?;
+    let hex: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Configured { providers, hash: format!("sha256:{hex}") })
 }
 
 fn files(fs: &dyn Fs, path: &Path) -> Result<Vec<PathBuf>, ProviderConfigError> {
@@ -291,7 +307,7 @@ providers:
   env: [{name: N, value: v}]
 ";
 
-    fn load_text(files: &[(&str, &str)], bin: &str) -> Result<Vec<Provider>, String> {
+    fn load_text(files: &[(&str, &str)], bin: &str) -> Result<Configured, String> {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in files {
             std::fs::write(dir.path().join(name), text).unwrap();
@@ -301,7 +317,12 @@ providers:
 
     #[test]
     fn a_good_file_is_taken() {
-        let providers = load_text(&[("b.yaml", GOOD), ("README", "x")], "/bin").unwrap();
+        let Configured { providers, hash } =
+            load_text(&[("b.yaml", GOOD), ("README", "x")], "/bin").unwrap();
+        let hex = hash.strip_prefix("sha256:").unwrap();
+        assert!(hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()), "{hash}");
+        let commented = format!("{GOOD}# more");
+        assert_ne!(load_text(&[("b.yaml", &commented)], "/bin").unwrap().hash, hash);
         let provider = &providers[0];
         assert_eq!(provider.program, Path::new("/bin/sh"));
         assert_eq!(provider.cache_for, Duration::from_secs(90));

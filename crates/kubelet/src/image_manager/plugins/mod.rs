@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use kubelet_model::Mono;
 
-pub use config::{ProviderConfigError, load};
+pub use config::{Configured, ProviderConfigError, load};
 pub use talk::AnswerError;
 
 use super::flights::Flights;
 use super::keyring::{self, Keyring, Logins};
+use super::metrics::ImageMetrics;
 use crate::ports::{Clock, ProgramCall, ProgramError, Programs};
 use talk::{Answer, Scope};
 
@@ -68,6 +69,7 @@ pub struct Plugins {
     programs: Arc<dyn Programs>,
     clock: Arc<dyn Clock>,
     providers: Vec<Arc<Known>>,
+    metrics: ImageMetrics,
 }
 
 struct Known {
@@ -82,11 +84,12 @@ impl Plugins {
         programs: Arc<dyn Programs>,
         clock: Arc<dyn Clock>,
         providers: Vec<Provider>,
+        metrics: ImageMetrics,
     ) -> Self {
         let known = |provider| {
             Arc::new(Known { provider, answers: Mutex::default(), flights: Flights::default() })
         };
-        Self { programs, clock, providers: providers.into_iter().map(known).collect() }
+        Self { programs, clock, providers: providers.into_iter().map(known).collect(), metrics }
     }
 
     /// What the providers give for a repository.
@@ -127,8 +130,14 @@ impl Plugins {
         }
         let (programs, clock) = (Arc::clone(&self.programs), Arc::clone(&self.clock));
         let (asked, image) = (Arc::clone(known), repository.to_owned());
+        let metrics = self.metrics.clone();
         let run = || async move {
-            let answer = asked.run(&*programs, &image).await?;
+            let began = clock.mono();
+            let output = asked.run(&*programs, &image).await;
+            let took = clock.mono().since(began);
+            metrics.ran_plugin(&asked.provider.name, took, output.is_ok());
+            let answer = talk::answer(&asked.provider.api_version, &output?);
+            let answer = answer.map_err(ProviderError::Answer)?;
             Ok(asked.keep(answer, &image, clock.mono()))
         };
         known.flights.join(&repository.to_owned(), run).await.map(Some)
@@ -136,7 +145,7 @@ impl Plugins {
 }
 
 impl Known {
-    async fn run(&self, programs: &dyn Programs, image: &str) -> Result<Answer, ProviderError> {
+    async fn run(&self, programs: &dyn Programs, image: &str) -> Result<Vec<u8>, ProviderError> {
         let provider = &self.provider;
         let call = ProgramCall {
             path: provider.program.clone(),
@@ -145,9 +154,7 @@ impl Known {
             input: talk::question(&provider.api_version, image),
             limit: RUN_LIMIT,
         };
-        let output =
-            programs.run(call).await.map_err(|error| ProviderError::Program(Arc::new(error)))?;
-        talk::answer(&provider.api_version, &output).map_err(ProviderError::Answer)
+        programs.run(call).await.map_err(|error| ProviderError::Program(Arc::new(error)))
     }
 
     fn cached(&self, repository: &str, now: Mono) -> Option<Arc<Logins>> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use async_trait::async_trait;
 
 use super::*;
-use crate::ports::SystemClock;
+use crate::ports::{NoPrograms, SystemClock};
 
 const V1: &str = "credentialprovider.kubelet.k8s.io/v1";
 
@@ -53,7 +53,8 @@ fn provider() -> Provider {
 
 fn plugins(scope: &'static str, cache: &'static str, provider: Provider) -> Plugins {
     let programs = Counting { runs: Mutex::default(), scope, cache };
-    Plugins::new(Arc::new(programs), Arc::new(SystemClock::new()), vec![provider])
+    let (clock, metrics) = (Arc::new(SystemClock::new()), ImageMetrics::default());
+    Plugins::new(Arc::new(programs), clock, vec![provider], metrics)
 }
 
 /// The users that are told for an image.
@@ -105,4 +106,21 @@ async fn tokens_need_service_accounts() {
     assert_eq!(users(&plugins("Image", "", with(true)), "a.io/x", "").await, "");
     assert_eq!(users(&plugins("Image", "", with(false)), "a.io/x", "").await, "1");
     assert_eq!(users(&plugins("Image", "", with(false)), "a.io/x", "builder").await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_are_timed_and_failures_counted() {
+    let (clock, metrics) = (Arc::new(SystemClock::new()), ImageMetrics::default());
+    let broken = Plugins::new(Arc::new(NoPrograms), clock, vec![provider()], metrics.clone());
+    assert_eq!(users(&broken, "a.io/x", "").await, "");
+    let mut registry = prometheus_client::registry::Registry::default();
+    metrics.register(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for line in [
+        "kubelet_credential_provider_plugin_duration_count{plugin_name=\"p\"} 1",
+        "kubelet_credential_provider_plugin_errors_total{plugin_name=\"p\"} 1",
+    ] {
+        assert!(text.lines().any(|told| told == line), "no {line} in {text}");
+    }
 }

@@ -19,7 +19,8 @@ use cri::v1;
 pub use format::{PullCredentials, PullSecret, PullServiceAccount, PulledRecord};
 pub use policy::{PodCredentials, Verdict, Verification};
 
-use crate::ports::{Clock, Fs};
+use super::metrics::{ImageMetrics, MustPull};
+use crate::ports::{Clock, DirEntry, Fs};
 use format::{OnDisk, PullIntent};
 
 /// Largest record read: a hundred secrets take some 30 KiB.
@@ -54,6 +55,7 @@ pub struct Records {
     pulling: PathBuf,
     pulled: PathBuf,
     verification: Verification,
+    metrics: ImageMetrics,
     /// Pulls of each image under way; the last one to end removes the intent.
     under_way: Arc<Mutex<BTreeMap<String, u32>>>,
 }
@@ -65,10 +67,11 @@ impl Records {
         clock: Arc<dyn Clock>,
         root: &Path,
         verification: Verification,
+        metrics: ImageMetrics,
     ) -> Self {
         let dir = root.join("image_manager");
         let (pulling, pulled) = (dir.join("pulling"), dir.join("pulled"));
-        Self { fs, clock, pulling, pulled, verification, under_way: Arc::default() }
+        Self { fs, clock, pulling, pulled, verification, metrics, under_way: Arc::default() }
     }
 
     /// Brings old records up to date; returns images whose pull an earlier
@@ -86,6 +89,7 @@ impl Records {
             }
             unfinished.insert(intent.image);
         }
+        self.count();
         unfinished
     }
 
@@ -110,11 +114,18 @@ impl Records {
             Ok(facts) => facts,
             Err(error) => {
                 tracing::warn!(image, %error, "records of pulls cannot be read; pulling to be sure");
+                self.metrics.checked(MustPull::Error);
                 return false;
             }
         };
-        match policy::decide(&self.verification, image, pulled, record.as_ref(), pod) {
-            Verdict::Use => true,
+        let verdict = policy::decide(&self.verification, image, pulled, record.as_ref(), pod);
+        self.metrics.checked(match verdict {
+            Verdict::Unchecked => MustPull::PolicyAllowed,
+            Verdict::Use | Verdict::UseAndRecord(_) => MustPull::RecordFound,
+            Verdict::Pull => MustPull::MustAuthenticate,
+        });
+        match verdict {
+            Verdict::Unchecked | Verdict::Use => true,
             Verdict::Pull => false,
             Verdict::UseAndRecord(secret) => {
                 let credentials =
@@ -194,6 +205,23 @@ impl Records {
         if let Err(error) = self.fs.remove_file(&path) {
             tracing::warn!(path = %path.display(), %error, "intent of a pull not removed");
         }
+        self.count();
+    }
+
+    /// Tells how many there are on disk.
+    fn count(&self) {
+        let ImageMetrics { intents, records, .. } = &self.metrics;
+        for (dir, gauge) in [(&self.pulling, intents), (&self.pulled, records)] {
+            let names = match self.fs.list(dir) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+                Err(_) => continue,
+                Ok(names) => names,
+            };
+            let is_record =
+                |entry: &&DirEntry| entry.name.to_str().is_some_and(format::is_record_name);
+            let count = names.iter().filter(is_record).count();
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
     }
 
     fn all<T: OnDisk>(&self, dir: &Path) -> Vec<(PathBuf, T, bool)> {
@@ -231,7 +259,9 @@ impl Records {
         self.fs
             .create_dir_all(dir, 0o700)
             .and_then(|()| self.fs.write(path, &content))
-            .map_err(|source| RecordError::File { path: path.to_owned(), source })
+            .map_err(|source| RecordError::File { path: path.to_owned(), source })?;
+        self.count();
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, u32>> {

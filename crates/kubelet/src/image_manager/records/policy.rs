@@ -70,6 +70,8 @@ pub struct PodCredentials {
 /// May the pod use the image?
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
+    /// It may: nobody asks.
+    Unchecked,
     /// It may.
     Use,
     /// It may, and this secret is to be remembered.
@@ -87,7 +89,7 @@ pub fn decide(
     pod: &PodCredentials,
 ) -> Verdict {
     if !verification.requires(image, pulled_by_kubelet) {
-        return Verdict::Use;
+        return Verdict::Unchecked;
     }
     let known = record.and_then(|record| record.credential_mapping.get(&name_of(image)));
     match known {
@@ -152,7 +154,7 @@ mod tests {
     fn the_policy_says_which_images_are_checked() {
         let none = PodCredentials::default();
         let verdict = |policy: &Verification, image: &str, pulled| {
-            decide(policy, image, pulled, None, &none) == Verdict::Use
+            decide(policy, image, pulled, None, &none) == Verdict::Unchecked
         };
         let listed = ["r.io/x".to_owned(), "q.io/team/*".to_owned()];
         let named = |name: &str| Verification::named(name, &listed).unwrap();

@@ -7,7 +7,8 @@ const IMAGE: &str = "r.io/x:1";
 
 fn records(root: &Path) -> Records {
     let clock = Arc::new(SystemClock::new());
-    Records::new(Arc::new(RealFs), clock, root, Verification::NotPreloaded)
+    let metrics = ImageMetrics::default();
+    Records::new(Arc::new(RealFs), clock, root, Verification::NotPreloaded, metrics)
 }
 
 fn may_use(records: &Records) -> bool {

@@ -190,7 +190,7 @@ fn add_container(scene: &mut Scene, item: &str) {
     let container = ContainerName::new(name);
     if let Some((reason, pause)) = failed {
         let waiting = Waiting { reason, message: "it said no".to_owned() };
-        scene.memory.note_failed_start(&container, waiting, &image_of(name), pause, NOW);
+        scene.memory.note_failed_start(&container, waiting, pause, NOW);
         return;
     }
     let number = instance.restart_count;
@@ -258,6 +258,7 @@ fn probe_result(text: &str) -> ProbeResult {
 fn wait_reason(text: &str) -> WaitReason {
     match text {
         "ErrImagePull" => WaitReason::ErrImagePull,
+        "ImagePullBackOff" => WaitReason::ImagePullBackOff,
         "CreateContainerError" => WaitReason::CreateContainerError,
         "RunContainerError" => WaitReason::RunContainerError,
         _ => panic!("unknown reason {text:?}"),

@@ -110,7 +110,7 @@ fn a_failed_start_holds_the_whole_pod() {
     check(
         "web Always init=a,b: a exited=0; b failed=ErrImagePull retry=5s",
         expect![[r#"
-            b waits: ImagePullBackOff
+            b waits: ErrImagePull
             wake 5s"#]],
     );
     check(
@@ -167,7 +167,7 @@ fn ephemeral_containers_start_at_any_time_and_only_once() {
     check(
         "web Always eph=x: app running; x failed=ErrImagePull retry=5s",
         expect![[r#"
-            x waits: ImagePullBackOff
+            x waits: ErrImagePull
             wake 5s"#]],
     );
     check(

@@ -92,7 +92,7 @@ fn a_failed_start_says_why() {
         "web Always: app failed=ErrImagePull retry=5s",
         expect![[r#"
             Pending
-            app waiting ImagePullBackOff"#]],
+            app waiting ErrImagePull"#]],
     );
     check(
         "web Always: app exited=1 restarts=4; app failed=RunContainerError retry=5s",
