@@ -75,5 +75,6 @@ fn reported_container(status: &ContainerStatus) -> ReportedContainer {
         restarts: status.restart_count,
         running: state.is_some_and(|state| state.running.is_some()),
         ready: status.ready,
+        waiting: state.and_then(|state| state.waiting.as_ref()?.reason.clone()),
     }
 }

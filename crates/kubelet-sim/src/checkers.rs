@@ -55,6 +55,8 @@ pub struct ReportedContainer {
     pub running: bool,
     /// `ready`.
     pub ready: bool,
+    /// `state.waiting.reason`.
+    pub waiting: Option<String>,
 }
 
 /// Where the agent keeps things on the node.

@@ -30,6 +30,8 @@ pub(crate) struct History {
     runs: BTreeMap<(String, String), VecDeque<Run>>,
     minute: u64,
     calls: u32,
+    /// Calls of each name.
+    calls_by_name: BTreeMap<&'static str, u64>,
     /// Lives of the agent so far.
     pub(crate) life: u64,
 }
@@ -47,9 +49,22 @@ struct Run {
     stop_asked: bool,
 }
 
+impl History {
+    /// The agent makes a call.
+    pub(crate) fn note_call(&mut self, name: &'static str) {
+        *self.calls_by_name.entry(name).or_default() += 1;
+    }
+
+    /// How often it made one of this name.
+    pub(crate) fn calls_of(&self, name: &str) -> u64 {
+        self.calls_by_name.get(name).copied().unwrap_or(0)
+    }
+}
+
 impl State {
     /// A changing call is made.
     pub(crate) fn count_call(&mut self, call: &crate::runtime::Call) {
+        self.history.note_call(call.name);
         // Probes are many by design.
         if call.name == "ExecSync" {
             return;

@@ -62,6 +62,8 @@ pub struct PodTemplate {
     pub containers: Vec<ContainerTemplate>,
     /// Use the node's network.
     pub host_network: bool,
+    /// Image of a volume that every container mounts.
+    pub image_volume: Option<String>,
     /// Which text this is; set when it is published.
     pub revision: u64,
 }
@@ -77,6 +79,7 @@ impl PodTemplate {
             init: Vec::new(),
             containers: vec![ContainerTemplate::new("app", Program::Run { term_ms: 200 })],
             host_network: false,
+            image_volume: None,
             revision: 0,
         }
     }
@@ -104,6 +107,12 @@ impl PodTemplate {
     /// The same pod with one more init container or sidecar.
     pub fn with_init(mut self, container: ContainerTemplate) -> Self {
         self.init.push(container);
+        self
+    }
+
+    /// The same pod with an image volume in every container.
+    pub fn with_image_volume(mut self, image: &str) -> Self {
+        self.image_volume = Some(image.to_owned());
         self
     }
 
@@ -154,6 +163,7 @@ impl PodTemplate {
             init: random_init(rng, features),
             containers,
             host_network: rng.random_bool(0.1),
+            image_volume: None,
             revision: 0,
         }
     }
@@ -189,7 +199,13 @@ impl PodTemplate {
     /// The manifest as a JSON object.
     pub fn to_json(&self) -> Value {
         let containers = |list: &[ContainerTemplate]| -> Vec<Value> {
-            list.iter().map(|container| container.to_json(self.host_network)).collect()
+            let mut list: Vec<Value> =
+                list.iter().map(|container| container.to_json(self.host_network)).collect();
+            if self.image_volume.is_some() {
+                let mounts = json!([{"name": "data", "mountPath": "/data", "subPath": "a"}]);
+                list.iter_mut().for_each(|one| one["volumeMounts"] = mounts.clone());
+            }
+            list
         };
         let mut pod = json!({
             "apiVersion": "v1",
@@ -207,6 +223,9 @@ impl PodTemplate {
         });
         if !self.init.is_empty() {
             pod["spec"]["initContainers"] = json!(containers(&self.init));
+        }
+        if let Some(image) = &self.image_volume {
+            pod["spec"]["volumes"] = json!([{"name": "data", "image": {"reference": image}}]);
         }
         if let Some(uid) = &self.fixed_uid {
             pod["metadata"]["uid"] = json!(uid);

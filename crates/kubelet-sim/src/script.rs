@@ -115,6 +115,37 @@ impl SimWorld {
             .collect()
     }
 
+    /// `path image sub-path` of every image mounted into running containers of a pod.
+    pub fn image_mounts(&self, name: &str) -> Vec<String> {
+        let pod = format!("{name}-{NODE}");
+        let state = self.world.lock();
+        let all = state.objects.containers.values().filter(|c| c.is_running() && c.pod() == pod);
+        let mounts = all.flat_map(|c| &c.config.mounts);
+        mounts
+            .filter_map(|mount| {
+                let image = &mount.image.as_ref()?.image;
+                Some(format!("{} {image} {}", mount.container_path, mount.image_sub_path))
+            })
+            .collect()
+    }
+
+    /// Brings an image to the node.
+    pub fn add_image(&mut self, image: &str) {
+        self.world.lock().objects.images.insert(image.to_owned());
+    }
+
+    /// How often the agent made a call of this name.
+    pub fn calls(&self, name: &'static str) -> u64 {
+        self.world.lock().history.calls_of(name)
+    }
+
+    /// Why the containers of a pod wait, as their statuses tell.
+    pub fn waiting(&self, name: &str) -> Vec<String> {
+        let pod = format!("{name}-{NODE}");
+        let reported = self.reported().into_iter().filter(|reported| reported.name == pod);
+        reported.flat_map(|pod| pod.containers).filter_map(|c| c.waiting).collect()
+    }
+
     /// Number of sandboxes of a pod, by its manifest name.
     pub fn sandboxes(&self, name: &str) -> usize {
         let pod = format!("{name}-{NODE}");

@@ -61,6 +61,10 @@ macro_rules! container_fields {
             concat!("spec.", $list, ".*.terminationMessagePath"),
             concat!("spec.", $list, ".*.terminationMessagePolicy"),
             concat!("spec.", $list, ".*.tty"),
+            concat!("spec.", $list, ".*.volumeMounts.*.mountPath"),
+            concat!("spec.", $list, ".*.volumeMounts.*.name"),
+            concat!("spec.", $list, ".*.volumeMounts.*.readOnly"),
+            concat!("spec.", $list, ".*.volumeMounts.*.subPath"),
             concat!("spec.", $list, ".*.workingDir"),
         ]
     };
@@ -119,7 +123,7 @@ const POD_FIELDS: &[&str] = &[
     "spec.schedulerName",
     "spec.securityContext.appArmorProfile",
     "spec.securityContext.fsGroup",
-    // Both say how volumes are prepared, and there are none.
+    // Both say how volumes are prepared; that of an image never is.
     "spec.securityContext.fsGroupChangePolicy",
     "spec.securityContext.seLinuxChangePolicy",
     "spec.securityContext.runAsGroup",
@@ -136,12 +140,20 @@ const POD_FIELDS: &[&str] = &[
     "spec.terminationGracePeriodSeconds",
     "spec.tolerations",
     "spec.topologySpreadConstraints",
+    "spec.volumes.*.image",
+    "spec.volumes.*.name",
     // Written here, never read from a manifest.
     "status",
 ];
 
 /// Fields that mean nothing at this one value.
-const SUPPORTED_AT: &[(&str, &str)] = &[("spec.os.name", "linux")];
+const SUPPORTED_AT: &[(&str, &str)] = &[
+    ("spec.containers.*.volumeMounts.*.mountPropagation", "None"),
+    ("spec.containers.*.volumeMounts.*.recursiveReadOnly", "Disabled"),
+    ("spec.initContainers.*.volumeMounts.*.mountPropagation", "None"),
+    ("spec.initContainers.*.volumeMounts.*.recursiveReadOnly", "Disabled"),
+    ("spec.os.name", "linux"),
+];
 
 /// Every field that is set and not acted on by this release.
 pub fn unsupported(pod: &Pod) -> Vec<Problem> {
@@ -212,7 +224,8 @@ impl Known {
 
 /// `known` shrinks on the way down: a list may hold ten thousand pods.
 fn walk(value: &Value, known: &[Known], field: &Field, report: &mut Report) {
-    if is_unset(value) || known.iter().any(|known| known.covers(value)) {
+    let unset = is_unset(value) && !is_volume_source(value, field);
+    if unset || known.iter().any(|known| known.covers(value)) {
         return;
     }
     // Descend only where something further down is acted on: the message then
@@ -236,6 +249,11 @@ fn walk(value: &Value, known: &[Known], field: &Field, report: &mut Report) {
         }
         _ => report.add(field, UNSUPPORTED),
     }
+}
+
+/// `emptyDir: {}` is a volume, however empty.
+fn is_volume_source(value: &Value, field: &Field) -> bool {
+    value.is_object() && field.as_str().starts_with("spec.volumes[")
 }
 
 /// Unset in all but form. A `false` or `0` counts as set: in a security context

@@ -223,6 +223,7 @@ pub(crate) async fn look<T>(
         Call { name, object: object.to_owned(), pod: String::new(), limit: Some(REQUEST_LIMIT) };
     let (wait, trouble) = {
         let mut state = world.lock();
+        state.history.note_call(name);
         (state.delay(), state.read_trouble(name))
     };
     sleep(wait).await;

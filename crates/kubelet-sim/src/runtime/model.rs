@@ -251,15 +251,10 @@ impl State {
             return Err(refused(Code::InvalidArgument, "container config must include metadata"));
         };
         let asked = config.image.as_ref().map_or("", |image| &image.image);
-        let found = self
-            .objects
-            .images
-            .iter()
-            .find(|name| name.as_str() == asked || image_id(name) == asked);
-        let Some(image) = found.cloned() else {
-            let text = format!("failed to resolve image {asked:?}: not found");
-            return Err(refused(Code::NotFound, text));
-        };
+        let image = self.resolve_image(asked)?;
+        for mount in &config.mounts {
+            self.check_mount(mount)?;
+        }
         let reserved = format!("{}_{}_{}", meta.name, sandbox.uid(), meta.attempt);
         let log_path = format!("{}/{}", sandbox.config.log_directory, config.log_path);
         let foreign = sandbox.foreign;
@@ -303,6 +298,29 @@ impl State {
         self.objects.containers.insert(id.clone(), container);
         self.announce(&id, &uid, RuntimeEventKind::Created);
         Ok(id)
+    }
+
+    /// The name of an image that is here, asked for by name or id.
+    fn resolve_image(&self, asked: &str) -> Result<String, CallErrorKind> {
+        let mut all = self.objects.images.iter();
+        let found = all.find(|name| name.as_str() == asked || image_id(name) == asked);
+        found.cloned().ok_or_else(|| {
+            refused(Code::NotFound, format!("failed to resolve image {asked:?}: not found"))
+        })
+    }
+
+    /// A mount is a path of the host or an image that is here, which can only be read.
+    fn check_mount(&self, mount: &v1::Mount) -> Result<(), CallErrorKind> {
+        let Some(image) = &mount.image else {
+            let wrong = mount.host_path.is_empty();
+            let text = "failed to mkdir \"\": mkdir : no such file or directory";
+            return if wrong { Err(refused(Code::Unknown, text)) } else { Ok(()) };
+        };
+        if !mount.host_path.is_empty() || !mount.readonly {
+            let text = "ImageVolumeMountFailed: an image is mounted read-only, from no host path";
+            return Err(refused(Code::InvalidArgument, text));
+        }
+        self.resolve_image(&image.image).map(|_| ())
     }
 
     /// Starts a created container; tells when and how it ends by itself. With

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kubelet_sim::{LiveContainer, PodTemplate, SimWorld};
 
+mod images;
 mod lifecycles;
 mod lost_answers;
 mod outages;

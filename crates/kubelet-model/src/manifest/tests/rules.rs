@@ -182,6 +182,23 @@ fn mounts_and_volumes() {
             spec.containers[0].volumeDevices[0].name: "v" is not a persistent volume claim
             spec.containers[0].volumeDevices[0].devicePath: "/a" is used more than once"#]],
     );
+    let text = with_container(
+        "volumeMounts:\n- {name: data, mountPath: /a, subPath: /abs}\n- {name: data, mountPath: /a}\n- {name: dates, mountPath: /b, subPath: a/../b}",
+    );
+    check(
+        &format!(
+            "{text}  volumes: [{{name: data, image: {{pullPolicy: Often}}}}, {{name: data, image: {{reference: i}}}}, {{name: two, image: {{reference: i}}, emptyDir: {{}}}}]\n"
+        ),
+        expect![[r#"
+            spec.volumes[0].image.pullPolicy: "Often" is not one of Always, IfNotPresent, Never
+            spec.volumes[0].image.reference: missing
+            spec.volumes[1].name: "data" is used more than once
+            spec.volumes[2]: must have exactly one source, but has "emptyDir, image"
+            spec.containers[0].volumeMounts[0].subPath: must be a relative path
+            spec.containers[0].volumeMounts[1].mountPath: "/a" is used more than once
+            spec.containers[0].volumeMounts[2].name: no volume is named "dates"
+            spec.containers[0].volumeMounts[2].subPath: must not contain '..'"#]],
+    );
 }
 
 #[test]

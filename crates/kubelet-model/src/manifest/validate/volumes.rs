@@ -48,6 +48,10 @@ fn check_source(volume: &Volume, field: &Field, report: &mut Report) {
         report.check(&field.key("path"), names::no_backsteps(&host_path.path));
         one_of(&host_path.type_, HOST_PATH_TYPES, &field.key("type"), report);
     }
+    if let Some(image) = &volume.image {
+        let policies = ["Always", "IfNotPresent", "Never"];
+        one_of(&image.pull_policy, &policies, &field.key("image").key("pullPolicy"), report);
+    }
     if let Some(limit) = volume.empty_dir.as_ref().and_then(|dir| dir.size_limit.as_ref()) {
         resources::check_quantity(&limit.0, &field.key("emptyDir").key("sizeLimit"), report);
     }
