@@ -54,7 +54,7 @@ fn what_this_release_refuses_it_names() -> Result<()> {
     node.manifests.put_pod(&pod("good"))?;
     node.wait_running("good")?;
     for (file, words) in [
-        ("disk.json", "spec.volumes: not supported by this release"),
+        ("disk.json", "spec.volumes[0].emptyDir: not supported by this release"),
         ("debugged.json", "spec.ephemeralContainers: cannot be set on create"),
     ] {
         node.eventually(&format!("{file} to be refused"), || {

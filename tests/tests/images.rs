@@ -1,4 +1,5 @@
-//! Images from a registry: pulled, not found, not allowed, pulled once for two.
+//! Images from a registry: pulled, not found, not allowed, pulled once for two, and
+//! mounted as volumes.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use testkit::{Image, Node, NodeOptions, PodManifest, PodView, Registry, registry};
+use testkit::{Image, Node, NodeOptions, PodManifest, PodView, Registry, binaries, http, registry};
 
 fn pod(name: &str, image: &str, policy: &str) -> PodManifest {
     PodManifest::pause(name).with("image", json!(image)).with("imagePullPolicy", json!(policy))
@@ -18,6 +19,19 @@ fn wait_reason(node: &Node, name: &str, reasons: &[&str]) -> Result<PodView> {
         ensure!(reasons.contains(&pod.container("main")?.reason.as_str()), "it is {pod:?}");
         Ok(pod)
     })
+}
+
+/// What a command says, on one line.
+fn klet(node: &Node, args: &[&str]) -> Result<String> {
+    let mut command = Command::new(binaries::klet_binary()?);
+    command.args(args).env("KLET_SOCKET", node.klet.root_dir().join("klet.sock"));
+    let output = command.output().context("cannot run klet")?;
+    let text = String::from_utf8(output.stdout).context("not text")?;
+    Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+fn metrics(node: &Node) -> Result<String> {
+    http::get_ok(node.klet.read_only_port(), "/metrics")
 }
 
 fn records(node: &Node, kind: &str) -> Result<usize> {
@@ -54,11 +68,26 @@ fn an_absent_image_is_explained() -> Result<()> {
     node.manifests.put_pod(&pod("never", &absent, "Never"))?;
     node.manifests.put_pod(&pod("nonsense", "Not An Image", "IfNotPresent"))?;
 
-    wait_reason(&node, "pulled", &["ErrImagePull", "ImagePullBackOff"])?;
+    let pulled = wait_reason(&node, "pulled", &["ErrImagePull"])?;
+    let message = &pulled.container("main")?.message;
+    assert!(message.ends_with("not found"), "{message}");
+    let events = klet(&node, &["events", "pulled"])?;
+    assert!(events.contains("Error: ErrImagePull") && !events.contains("Back-off"), "{events}");
+    assert!(klet(&node, &["why", "pulled"])?.contains("has no such image or tag"));
     let pulled = wait_reason(&node, "pulled", &["ImagePullBackOff"])?;
     let message = &pulled.container("main")?.message;
     let start = format!("Back-off pulling image \"{absent}\": ErrImagePull: ");
     assert!(message.starts_with(&start) && message.ends_with("not found"), "{message}");
+    let events = klet(&node, &["events", "pulled"])?;
+    let in_order = [
+        format!("Pulling image \"{absent}\""),
+        format!("Failed to pull image \"{absent}\": "),
+        "Error: ErrImagePull".to_owned(),
+        format!("Back-off pulling image \"{absent}\""),
+        "Error: ImagePullBackOff".to_owned(),
+    ];
+    let places: Vec<_> = in_order.iter().map(|told| events.find(told)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}: {events}");
 
     let never = wait_reason(&node, "never", &["ErrImageNeverPull"])?;
     let want = format!("Container image \"{absent}\" is not present with pull policy of Never");
@@ -130,6 +159,55 @@ fn a_login_from_a_plugin_opens_the_registry() -> Result<()> {
     let image = registry.push(&Image::pause(), "secret/app", "1")?;
     node.manifests.put_pod(&pod("open", &image, "IfNotPresent"))?;
     node.wait_running("open").with_context(|| registry.log_tail())?;
+    let metrics = metrics(&node)?;
+    for line in [
+        "kubelet_credential_provider_plugin_duration_count{plugin_name=\"giver\"} 1",
+        "kubelet_credential_provider_config_info{hash=\"sha256:",
+        "kubelet_image_pull_duration_seconds_count{image_size_in_bytes=\"0-10MB\"} 1",
+        "kubelet_image_manager_ensure_image_requests_total{pull_policy=\"ifnotpresent\",\
+         present_locally=\"false\",pull_required=\"true\"} 1",
+        "kubelet_imagemanager_ondisk_pulledrecords 1",
+        "kubelet_imagemanager_ondisk_pullintents 0",
+    ] {
+        assert!(metrics.lines().any(|told| told.starts_with(line)), "no {line} in {metrics}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_image_volume_is_mounted_or_the_runtime_named() -> Result<()> {
+    let node = Node::start()?;
+    let volume = |image: &str, policy: &str| json!([{"name": "data", "image": {"reference": image, "pullPolicy": policy}}]);
+    let mounts = json!([{"name": "data", "mountPath": "/data", "subPath": "bin"}]);
+    let pod = |name: &str| {
+        PodManifest::script(name, "exec sleep 1000").with("volumeMounts", mounts.clone())
+    };
+    let busybox = "docker.io/library/busybox:latest";
+    node.manifests.put_pod(&pod("here").spec("volumes", volume(busybox, "IfNotPresent")))?;
+    node.manifests.put_pod(&pod("away").spec("volumes", volume("r.test/no/data:1", "Never")))?;
+
+    let away = wait_reason(&node, "away", &["ErrImageNeverPull"])?;
+    let message = &away.container("main")?.message;
+    let want = "Container image \"r.test/no/data:1\" is not present with pull policy of Never";
+    assert_eq!(message, want);
+    assert!(klet(&node, &["why", "away"])?.contains("The image of main's volume data is not"));
+
+    // containerd has image volumes from 2.1 on.
+    let here = node.wait_pod("here", "to run or to say why not", |pod| {
+        let reason = pod.container("main").map(|main| main.reason.clone());
+        pod.phase == "Running" || reason.is_ok_and(|reason| reason == "CreateContainerError")
+    })?;
+    if here.phase == "Running" {
+        assert!(node.run_in("here", "main", "ls /data")?.contains("busybox"));
+        return Ok(());
+    }
+    let message = &here.container("main")?.message;
+    assert!(message.contains("does not support image volumes"), "{message}");
+    assert!(klet(&node, &["why", "here"])?.contains("Update the runtime"));
+    let metrics = metrics(&node)?;
+    let failed =
+        metrics.lines().find(|l| l.starts_with("kubelet_image_volume_mounted_errors_total"));
+    assert!(failed.is_some_and(|line| !line.ends_with(" 0")), "{failed:?}");
     Ok(())
 }
 
