@@ -20,7 +20,7 @@ const STARTS_PER_MINUTE_MAX: usize = 12;
 
 /// How long a change in the runtime may stay unseen: one listing that stands in
 /// for lost events, and one that fails.
-const SIGHT_LAG: Duration = Duration::from_secs(150);
+pub(crate) const SIGHT_LAG: Duration = Duration::from_secs(150);
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -116,6 +116,12 @@ impl State {
         if let Some(run) = runs.find(|run| run.container == id) {
             run.stop_asked = true;
         }
+    }
+
+    /// Has the agent asked for the end of an instance?
+    pub(crate) fn stop_was_asked(&self, id: &str) -> bool {
+        let mut runs = self.history.runs.values().flatten();
+        runs.any(|run| run.container == id && run.stop_asked)
     }
 
     fn stop_is_justified(&self, container: &Container) -> bool {
