@@ -132,7 +132,11 @@ fn runs_or_rests(
 }
 
 /// Dead instances do not pile up.
-pub(super) fn few_dead_instances(state: &State, pod: &str, actual: &Actual<'_>) -> Result<(), Violation> {
+pub(super) fn few_dead_instances(
+    state: &State,
+    pod: &str,
+    actual: &Actual<'_>,
+) -> Result<(), Violation> {
     for name in actual.newest.keys() {
         let dead = state
             .objects
