@@ -236,7 +236,7 @@ impl State {
         let graces = self.oracle.kin_templates(revision).map(|t| t.grace_secs);
         let shortest = Duration::from_secs(graces.min()?.into());
         let ending = self.courses.ending.get(container.uid()).copied();
-        let began = ending.into_iter().chain(self.oracle.shaken_at(revision)).min();
+        let began = ending.into_iter().chain(self.oracle.ends_from(revision)).min();
         // The agent's own clock began a moment before its first call.
         let out_of_time = began.is_some_and(|at| at + shortest <= self.now() + STOP_LEAD);
         let own_fault = self.probes_explain_stop(container, revision)

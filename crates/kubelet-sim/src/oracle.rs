@@ -243,9 +243,13 @@ impl Oracle {
         })
     }
 
-    /// The last time that something could take a pod of this revision away.
-    pub fn shaken_at(&self, revision: u64) -> Option<Duration> {
-        self.kin(revision).filter_map(|entry| entry.shaken_at).max()
+    /// When a pod of this revision could begin to end: when its last text went or,
+    /// while there is one, the last time that something could take it away.
+    pub fn ends_from(&self, revision: u64) -> Option<Duration> {
+        let wanted = self.kin(revision).any(|entry| entry.wanted != Wanted::No);
+        let gone_at = self.kin(revision).map(|entry| entry.gone_at).max();
+        let shaken_at = self.kin(revision).filter_map(|entry| entry.shaken_at).max();
+        if wanted { shaken_at } else { gone_at }
     }
 
     /// The revision and, where a fixed uid joins them, its predecessors and successors.
