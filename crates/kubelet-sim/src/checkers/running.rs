@@ -65,31 +65,48 @@ pub(super) fn runs_as_asked(
     let [sandbox] = ready[..] else {
         return fail(pod, format!("{} ready sandboxes instead of one", ready.len()));
     };
-    let mut may_be_absent = false;
-    let initialised = actual.template.containers.iter().any(|c| {
-        let newest = actual.newest.get(c.name.as_str());
-        newest.is_some_and(|newest| newest.sandbox == sandbox.id)
-    });
+    let here = |name: &str| {
+        let newest = actual.newest.get(name).copied();
+        newest.filter(|instance| instance.sandbox == sandbox.id)
+    };
+    let ran_on = actual.template.containers.iter().any(|c| here(&c.name).is_some());
+    let initialised = is_initialised(state, actual, sandbox);
+    let mut held = false;
     for defined in &actual.template.init {
-        let instance = actual.newest.get(defined.name.as_str());
-        let here = instance.filter(|c| c.sandbox == sandbox.id);
-        let done = here.is_some_and(|c| c.has_exited() && c.exit_code == 0);
-        if !defined.sidecar && (initialised || done) {
+        let instance = here(&defined.name);
+        let done = instance.is_some_and(|c| c.has_exited() && c.exit_code == 0);
+        if !defined.sidecar && (ran_on || done) {
             continue;
         }
-        if !may_be_absent || here.is_some() {
+        if !held || instance.is_some() {
             runs_or_rests(state, pod, actual, defined, sandbox, backoff_max)?;
         }
-        let passes = defined.sidecar && here.is_some_and(|c| has_started(state, defined, c));
-        may_be_absent |= !passes && !initialised;
+        let passes = defined.sidecar && instance.is_some_and(|c| has_started(state, defined, c));
+        held |= !passes && !initialised;
     }
     for defined in &actual.template.containers {
-        let newest = actual.newest.get(defined.name.as_str());
-        if !may_be_absent || newest.is_some_and(|c| c.sandbox == sandbox.id) {
+        // One that ended waits again for a sidecar that must come up first.
+        if !held || here(&defined.name).is_some_and(|c| !c.has_exited()) {
             runs_or_rests(state, pod, actual, defined, sandbox, backoff_max)?;
         }
     }
     Ok(())
+}
+
+/// May regular containers run? As computeInitContainerActions upstream: if one was
+/// created here or runs, or if the last of the init containers got through.
+fn is_initialised(state: &State, actual: &Actual<'_>, sandbox: &Sandbox) -> bool {
+    let newest = |c: &ContainerTemplate| actual.newest.get(c.name.as_str()).copied();
+    let here = |c: &ContainerTemplate| newest(c).filter(|i| i.sandbox == sandbox.id);
+    let mut regular = actual.template.containers.iter();
+    if regular.any(|c| here(c).is_some_and(|instance| !instance.has_exited())) {
+        return true;
+    }
+    actual.template.init.last().is_none_or(|last| match here(last) {
+        Some(instance) if last.sidecar => has_started(state, last, instance),
+        Some(instance) => instance.has_exited() && instance.exit_code == 0,
+        None => false,
+    })
 }
 
 /// Has an instance got through its start, as far as its program tells?
