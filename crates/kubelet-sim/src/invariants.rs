@@ -128,10 +128,13 @@ impl State {
         let Some(sandbox) = self.objects.sandboxes.get(&container.sandbox) else {
             return true;
         };
+        // What calls for a stop may be over before its hooks and its turn let it happen.
+        let begun = self.stop_begun_at(container.uid());
         let rival_sandbox = self.objects.sandboxes.values().any(|other| {
+            let was_ready = other.ready || other.unready_at.is_some_and(|at| at >= begun);
             other.id != sandbox.id
                 && other.uid() == sandbox.uid()
-                && (other.ready || other.attempt() > sandbox.attempt())
+                && (was_ready || other.attempt() > sandbox.attempt())
         });
         !sandbox.ready
             || self.is_unheard_of(container)

@@ -169,6 +169,19 @@ impl State {
         }
     }
 
+    /// A container is removed. With the last instance goes all that it achieved: a
+    /// pod that starts over has nothing left to show that it was initialised.
+    pub(crate) fn note_removed(&mut self, removed: &Container) {
+        let mut others = self.objects.containers.values();
+        if others.any(|c| c.sandbox == removed.sandbox && c.name() == removed.name()) {
+            return;
+        }
+        let key = (removed.sandbox.clone(), removed.name().to_owned());
+        self.courses.succeeded.remove(&key);
+        self.courses.ran.remove(&key);
+        self.answers.forget_start(&key);
+    }
+
     /// The agent runs a preStop hook.
     pub(crate) fn check_pre_stop(&mut self, id: &str) {
         let Some(container) = self.objects.containers.get(id) else { return };
@@ -183,6 +196,12 @@ impl State {
         if before.is_some_and(|(_, then)| then == life) && !changed {
             self.violate(&pod, format!("preStop of {name} runs twice for one stop"));
         }
+    }
+
+    /// When the agent began to stop a pod's containers, by the first call that shows it.
+    pub(crate) fn stop_begun_at(&self, uid: &str) -> Duration {
+        let first = self.courses.ending.get(uid).copied().unwrap_or(self.now());
+        first.saturating_sub(STOP_LEAD)
     }
 
     /// The agent removes a pod's control group, and with it whatever runs there.
