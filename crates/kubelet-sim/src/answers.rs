@@ -35,6 +35,11 @@ impl Answers {
         self.owners.insert(ip.to_owned(), uid.to_owned());
     }
 
+    /// Nothing is left of a container in a sandbox.
+    pub(crate) fn forget_start(&mut self, key: &(String, String)) {
+        self.started.remove(key);
+    }
+
     /// Did a probe find some instance of a container started, in this sandbox?
     pub(crate) fn has_started(&self, sandbox: &str, name: &str) -> bool {
         self.started.contains(&(sandbox.to_owned(), name.to_owned()))

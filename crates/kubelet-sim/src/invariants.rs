@@ -20,7 +20,7 @@ const STARTS_PER_MINUTE_MAX: usize = 12;
 
 /// How long a change in the runtime may stay unseen: one listing that stands in
 /// for lost events, and one that fails.
-const SIGHT_LAG: Duration = Duration::from_secs(150);
+pub(crate) const SIGHT_LAG: Duration = Duration::from_secs(150);
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -133,14 +133,23 @@ impl State {
         }
     }
 
+    /// Has the agent asked for the end of an instance?
+    pub(crate) fn stop_was_asked(&self, id: &str) -> bool {
+        let mut runs = self.history.runs.values().flatten();
+        runs.any(|run| run.container == id && run.stop_asked)
+    }
+
     fn stop_is_justified(&self, container: &Container) -> bool {
         let Some(sandbox) = self.objects.sandboxes.get(&container.sandbox) else {
             return true;
         };
+        // What calls for a stop may be over before its hooks and its turn let it happen.
+        let begun = self.stop_begun_at(container.uid());
         let rival_sandbox = self.objects.sandboxes.values().any(|other| {
+            let was_ready = other.ready || other.unready_at.is_some_and(|at| at >= begun);
             other.id != sandbox.id
                 && other.uid() == sandbox.uid()
-                && (other.ready || other.attempt() > sandbox.attempt())
+                && (was_ready || other.attempt() > sandbox.attempt())
         });
         !sandbox.ready
             || self.is_unheard_of(container)

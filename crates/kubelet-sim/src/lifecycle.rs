@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::container_template::ContainerTemplate;
+use crate::invariants::SIGHT_LAG;
 use crate::manifest::PodTemplate;
 use crate::runtime::{Container, short};
 use crate::world::State;
@@ -34,8 +35,6 @@ pub(crate) struct Courses {
     ending: BTreeMap<String, Duration>,
     /// The preStop hook that was run last for an instance, until it is stopped.
     pre_stops: BTreeMap<String, (Duration, u64)>,
-    /// When the agent's present life began.
-    pub(crate) life_began: Duration,
 }
 
 impl State {
@@ -96,17 +95,14 @@ impl State {
     fn out_of_order(&self, container: &Container) -> Vec<String> {
         let Some((template, init, me)) = self.defined(container) else { return Vec::new() };
         let mut broken = Vec::new();
+        let initialised = self.seems_initialised(container, template, init);
         for earlier in &template.init {
             if init && earlier.name == me.name {
                 break;
             }
             let key = (container.sandbox.clone(), earlier.name.clone());
-            // What ran here before waited for its sidecars then; as upstream, it does
-            // not wait again when both are restarted.
-            let again =
-                self.courses.ran.contains_key(&(container.sandbox.clone(), me.name.clone()));
             let missing = if earlier.sidecar {
-                !again && self.sidecar_is_missing(&key, earlier)
+                !initialised && self.sidecar_is_missing(&key, earlier)
             } else {
                 !self.courses.succeeded.contains(&key)
             };
@@ -126,6 +122,26 @@ impl State {
             }
         }
         broken
+    }
+
+    /// Does something in the sandbox show that this container's turn has come before?
+    /// Sidecars are then only kept running, and nothing waits for them again. As
+    /// computeInitContainerActions upstream: an init container's own trace shows it,
+    /// or a regular container that was created or runs, by the agent's last look.
+    fn seems_initialised(&self, me: &Container, template: &PodTemplate, init: bool) -> bool {
+        let mut others = self.objects.containers.values().filter(|other| {
+            other.sandbox == me.sandbox && other.id != me.id && other.uid() == me.uid()
+        });
+        if init {
+            return others.any(|other| other.name() == me.name());
+        }
+        let regular = |name: &str| template.containers.iter().any(|c| c.name == name);
+        others.filter(|other| regular(other.name())).any(|other| {
+            // Its own end the agent must have seen, unless it brought that end about.
+            let unseen = other.ended_at + SIGHT_LAG >= self.now();
+            let seen = other.name() == me.name() && !self.stop_was_asked(&other.id);
+            !other.has_exited() || (unseen && !seen)
+        })
     }
 
     /// A sidecar must have run in this sandbox and, where a probe tells, have
@@ -153,6 +169,19 @@ impl State {
         }
     }
 
+    /// A container is removed. With the last instance goes all that it achieved: a
+    /// pod that starts over has nothing left to show that it was initialised.
+    pub(crate) fn note_removed(&mut self, removed: &Container) {
+        let mut others = self.objects.containers.values();
+        if others.any(|c| c.sandbox == removed.sandbox && c.name() == removed.name()) {
+            return;
+        }
+        let key = (removed.sandbox.clone(), removed.name().to_owned());
+        self.courses.succeeded.remove(&key);
+        self.courses.ran.remove(&key);
+        self.answers.forget_start(&key);
+    }
+
     /// The agent runs a preStop hook.
     pub(crate) fn check_pre_stop(&mut self, id: &str) {
         let Some(container) = self.objects.containers.get(id) else { return };
@@ -167,6 +196,12 @@ impl State {
         if before.is_some_and(|(_, then)| then == life) && !changed {
             self.violate(&pod, format!("preStop of {name} runs twice for one stop"));
         }
+    }
+
+    /// When the agent began to stop a pod's containers, by the first call that shows it.
+    pub(crate) fn stop_begun_at(&self, uid: &str) -> Duration {
+        let first = self.courses.ending.get(uid).copied().unwrap_or(self.now());
+        first.saturating_sub(STOP_LEAD)
     }
 
     /// The agent removes a pod's control group, and with it whatever runs there.
@@ -220,17 +255,14 @@ impl State {
         let graces = self.oracle.kin_templates(revision).map(|t| t.grace_secs);
         let shortest = Duration::from_secs(graces.min()?.into());
         let ending = self.courses.ending.get(container.uid()).copied();
-        let began = ending.into_iter().chain(self.oracle.shaken_at(revision)).min();
+        let began = ending.into_iter().chain(self.oracle.ends_from(revision)).min();
         // The agent's own clock began a moment before its first call.
         let out_of_time = began.is_some_and(|at| at + shortest <= self.now() + STOP_LEAD);
         let own_fault = self.probes_explain_stop(container, revision)
             || self.answers.hook_failed.contains(&container.id)
             || self.has_twin(container)
             || self.is_unheard_of(container);
-        // Only the runtime tells this life of the agent that the pod exists.
-        let since = self.courses.life_began;
-        let undefined = self.oracle.is_gone_before(revision, since)
-            || self.oracle.shaken_at(revision).into_iter().any(|at| at < since);
+        let undefined = !self.oracle.is_defined(revision, sandbox.asked_at);
         if out_of_time || own_fault || undefined {
             return None;
         }

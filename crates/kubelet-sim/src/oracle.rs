@@ -40,6 +40,7 @@ struct Revision {
     wanted: Wanted,
     /// Last time the agent could have learnt something that takes the pod away.
     shaken_at: Option<Duration>,
+    published_at: Duration,
     gone_at: Duration,
 }
 
@@ -49,6 +50,9 @@ pub struct Oracle {
     revisions: BTreeMap<u64, Revision>,
     /// The revision that the agent read last at each place.
     read: BTreeMap<Place, u64>,
+    /// Revisions that the agent's present life has known from its beginning.
+    known: BTreeSet<u64>,
+    life_began: Duration,
     next: u64,
 }
 
@@ -82,17 +86,58 @@ impl Oracle {
                 place,
                 wanted: Wanted::Yes,
                 shaken_at,
+                published_at: now,
                 gone_at: now,
             },
         );
         template
     }
 
+    /// The agent starts: all that it knew is lost.
+    pub fn begin_life(&mut self, now: Duration) {
+        self.known.clear();
+        self.life_began = now;
+    }
+
     /// The agent read a place.
     pub fn note_read(&mut self, place: Place) {
-        if let Some((revision, Wanted::Yes)) = self.current(&place) {
-            self.read.insert(place, revision);
+        let Some((revision, Wanted::Yes)) = self.current(&place) else { return };
+        let there = self.revisions[&revision].published_at <= self.life_began;
+        if there && !self.is_shadowed(&place) {
+            self.known.insert(revision);
         }
+        self.read.insert(place, revision);
+    }
+
+    /// The agent read the list at the URL.
+    pub fn note_list_read(&mut self) {
+        let places = self.revisions.values().map(|entry| &entry.place);
+        let items = places.filter(|place| matches!(place, Place::Url(_)));
+        for place in items.cloned().collect::<BTreeSet<_>>() {
+            self.note_read(place);
+        }
+    }
+
+    /// Of two files with pods of one name, only the first by its own name counts.
+    fn is_shadowed(&self, place: &Place) -> bool {
+        let (Place::File(mine), Some((revision, _))) = (place, self.current(place)) else {
+            return false;
+        };
+        let name = &self.revisions[&revision].template.name;
+        self.revisions.values().any(|other| {
+            let first = matches!(&other.place, Place::File(file) if file < mine);
+            first && other.wanted != Wanted::No && other.template.name == *name
+        })
+    }
+
+    /// Has the agent's present life had the definition of a pod of this revision,
+    /// whose sandbox was asked for at `since`, whenever it could have ended it? An
+    /// agent that finds the pod in the runtime only, as its text is gone, spoilt or
+    /// shadowed when it starts, cannot tell sidecars from other containers. Upstream
+    /// then makes up a pod from the containers' names: `Pod.ToAPIPod`.
+    pub fn is_defined(&self, revision: u64, since: Duration) -> bool {
+        let mut kin = self.kin(revision).map(|entry| entry.template.revision);
+        since >= self.life_began || kin.any(|revision| self.known.contains(&revision))
     }
 
     /// The text at a place became unreadable for good. The agent then runs what
@@ -198,18 +243,13 @@ impl Oracle {
         })
     }
 
-    /// The last time that something could take a pod of this revision away.
-    pub fn shaken_at(&self, revision: u64) -> Option<Duration> {
-        self.kin(revision).filter_map(|entry| entry.shaken_at).max()
-    }
-
-    /// Was every text of the pod gone, or unreadable, before then?
-    pub fn is_gone_before(&self, revision: u64, then: Duration) -> bool {
-        self.kin(revision).all(|entry| match entry.wanted {
-            Wanted::Yes => false,
-            Wanted::Spoilt => true,
-            Wanted::No => entry.gone_at <= then,
-        })
+    /// When a pod of this revision could begin to end: when its last text went or,
+    /// while there is one, the last time that something could take it away.
+    pub fn ends_from(&self, revision: u64) -> Option<Duration> {
+        let wanted = self.kin(revision).any(|entry| entry.wanted != Wanted::No);
+        let gone_at = self.kin(revision).map(|entry| entry.gone_at).max();
+        let shaken_at = self.kin(revision).filter_map(|entry| entry.shaken_at).max();
+        if wanted { shaken_at } else { gone_at }
     }
 
     /// The revision and, where a fixed uid joins them, its predecessors and successors.
@@ -293,6 +333,30 @@ mod tests {
         oracle.spoil(&place, secs(901));
         assert!(oracle.explains_start(read.revision, secs(2_000)));
         assert_eq!(oracle.last_good(&place), Some(&unread));
+    }
+
+    #[test]
+    fn a_new_life_knows_what_it_reads_at_its_start() {
+        let mut oracle = Oracle::default();
+        let [a, b] = ["a", "b"].map(|name| Place::File(name.into()));
+        let shadow = oracle.publish(a.clone(), &PodTemplate::steady("web"), secs(0));
+        let pod = oracle.publish(b.clone(), &PodTemplate::steady("web"), secs(0));
+        oracle.begin_life(secs(10));
+        assert!(!oracle.is_defined(shadow.revision, secs(5)), "not read yet");
+        assert!(oracle.is_defined(shadow.revision, secs(11)), "this life made it");
+        oracle.note_read(a.clone());
+        oracle.note_read(b.clone());
+        assert!(oracle.is_defined(shadow.revision, secs(5)));
+        assert!(!oracle.is_defined(pod.revision, secs(5)), "another file has its name");
+        oracle.withdraw(&a, secs(20));
+        let again = oracle.publish(a.clone(), &shadow, secs(30));
+        assert!(oracle.is_defined(again.revision, secs(5)), "known when it was taken away");
+        oracle.begin_life(secs(40));
+        oracle.withdraw(&b, secs(41));
+        oracle.publish(b.clone(), &pod, secs(42));
+        oracle.withdraw(&a, secs(43));
+        oracle.note_read(b);
+        assert!(!oracle.is_defined(pod.revision, secs(5)), "it came back too late");
     }
 
     #[test]

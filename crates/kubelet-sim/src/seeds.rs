@@ -1,7 +1,7 @@
 //! Running many seeds, and one again.
 //!
-//! `KLET_SIM_SEEDS` says how many, `KLET_SIM_SEED` names one to replay with its
-//! whole trace. `KLET_SIM_TRACE` shows the trace of a scenario;
+//! `KLET_SIM_SEEDS` says how many, `KLET_SIM_FROM` from which one on;
+//! `KLET_SIM_SEED` names one to replay with its whole trace. `KLET_SIM_TRACE` shows the trace of a scenario;
 //! `KLET_SIM_KEEP_GOING` runs all seeds even if some fail.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,6 +48,12 @@ pub fn show_agent_log() {
 pub fn seed_count() -> u64 {
     let asked = std::env::var("KLET_SIM_SEEDS").ok();
     asked.and_then(|text| text.parse().ok()).unwrap_or(SEEDS)
+}
+
+/// The first of the seeds to run.
+pub fn first_seed() -> u64 {
+    let asked = std::env::var("KLET_SIM_FROM").ok();
+    asked.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// The one line that replays a seed.

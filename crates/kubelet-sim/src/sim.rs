@@ -162,7 +162,8 @@ impl SimWorld {
             let mut state = self.world.lock();
             state.crash_wanted = false;
             state.history.life = self.lives;
-            state.courses.life_began = state.now();
+            let now = state.now();
+            state.oracle.begin_life(now);
             state.note("", format!("agent starts, life {}", self.lives));
         }
         let settings = self.settings.clone();

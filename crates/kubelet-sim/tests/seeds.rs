@@ -9,8 +9,8 @@ fn node_converges_under_faults() {
     let count = seeds::seed_count();
     let drawn = AtomicU64::new(0);
     let next = || {
-        let seed = drawn.fetch_add(1, Ordering::Relaxed);
-        (seed < count).then_some(seed)
+        let number = drawn.fetch_add(1, Ordering::Relaxed);
+        (number < count).then_some(seeds::first_seed() + number)
     };
     match seeds::run_many(next, |_| {}) {
         Ok(done) => assert_eq!(done, count),

@@ -54,7 +54,11 @@ impl HttpFetch for SimHttp {
                 why: "simulated: connection reset".to_owned(),
             });
         }
-        let body = self.world.lock().page.body.clone();
+        let body = {
+            let mut state = self.world.lock();
+            state.oracle.note_list_read();
+            state.page.body.clone()
+        };
         if body.len() > limit {
             return Err(HttpFetchError::TooLarge { url: url.to_owned(), limit });
         }

@@ -45,6 +45,8 @@ pub(crate) struct Sandbox {
     pub(crate) ip: String,
     /// World time at which it was asked for.
     pub(crate) asked_at: Duration,
+    /// World time up to which it was ready.
+    pub(crate) unready_at: Option<Duration>,
     pub(crate) foreign: bool,
 }
 
@@ -175,6 +177,7 @@ impl State {
             created_ns: self.wall_ns(),
             ip: if host { String::new() } else { format!("10.88.{}.{}", ips / 256, ips % 256) },
             asked_at,
+            unready_at: None,
             foreign: !config.labels.contains_key(POD_UID),
             config,
         };
@@ -206,12 +209,14 @@ impl State {
 
     /// The sandbox's own process ends; its containers run on.
     pub(crate) fn unready_sandbox(&mut self, id: &str, how: &str) {
+        let now = self.now();
         let Some(sandbox) = self.objects.sandboxes.get_mut(id) else {
             return;
         };
         if !std::mem::replace(&mut sandbox.ready, false) {
             return;
         }
+        sandbox.unready_at = Some(now);
         let (pod, uid) = (sandbox.pod().to_owned(), sandbox.uid().to_owned());
         self.note(&pod, format!("sandbox {} {how}", short(id)));
         self.announce(id, &uid, RuntimeEventKind::Stopped);
@@ -401,6 +406,7 @@ impl State {
             return;
         };
         container.ended.send_replace(true);
+        self.note_removed(&container);
         self.objects.names.remove(&container.reserved);
         self.note(container.pod(), format!("container {} removed", short(id)));
         self.announce(id, container.uid(), RuntimeEventKind::Deleted);

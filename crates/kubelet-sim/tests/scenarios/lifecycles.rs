@@ -130,6 +130,31 @@ fn sidecar_holds_others_until_it_has_started() {
     node.settle(SOON);
 }
 
+/// With no regular container left to show that the pod was initialised, one that
+/// ended waits until its sidecar is back.
+#[test]
+fn the_last_container_that_ended_waits_for_its_sidecar() {
+    let crashing = |secs: u32| Program::Exit { code: 1, after_ms: secs * 1_000 };
+    let template = PodTemplate::steady("web")
+        .program(crashing(3))
+        .with_init(ContainerTemplate::new("s0", crashing(4)).as_sidecar());
+    let mut node = start(&template);
+    let mut sidecar_ran = false;
+    let mut attempts = Vec::new();
+    for _ in 0..6_000 {
+        node.run_for(Duration::from_millis(100));
+        let sidecar_runs = running(&node, "s0").is_some();
+        let attempt = running(&node, "app").map(|app| app.attempt);
+        if let Some(attempt) = attempt.filter(|attempt| !attempts.contains(attempt)) {
+            node.expect(sidecar_ran || sidecar_runs, "app starts beside its sidecar only");
+            attempts.push(attempt);
+        }
+        sidecar_ran = sidecar_runs;
+    }
+    assert!(attempts.len() > 5, "both come back again and again: {attempts:?}");
+    node.settle(SOON);
+}
+
 /// The rules see to the order; here it is that all end at all.
 #[test]
 fn sidecars_end_last_even_if_stops_fail() {

@@ -91,6 +91,27 @@ fn startup_failure_restarts_the_container() {
     });
 }
 
+/// An agent that was away for longer than a start may take cannot know whether it
+/// succeeded: it must ask.
+#[test]
+fn startup_is_asked_for_after_the_agent_was_away() {
+    for way in WAYS {
+        let mut node = SimWorld::new(1);
+        node.start_agent();
+        node.put("web.json", &probed(serving(600_000, 0), ProbeRole::Startup, way));
+        node.wait_until("the start", SOON, |node| !node.running("web").is_empty());
+        node.crash_agent();
+        node.run_for(TWO_MINUTES);
+        assert_eq!(web(&node).attempt, 0, "{way:?}: nobody looked");
+        node.start_agent();
+        node.wait_until("the restart", SOON, |node| {
+            node.running("web").first().is_some_and(|c| c.attempt >= 1)
+        });
+        node.run_for(secs(2));
+        node.expect(ready(&node) != Some(true), "it never started");
+    }
+}
+
 #[test]
 fn liveness_failure_during_termination_changes_nothing() {
     let slow = Program::Serve { from_ms: 0, until_ms: 30_000, term_ms: 15_000 };

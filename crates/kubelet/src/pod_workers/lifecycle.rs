@@ -89,19 +89,26 @@ fn plan_starts(
     let mut taken: BTreeSet<&FullName> = holders.map(|w| &w.full_name).collect();
     let mut candidates: Vec<&DesiredPod> =
         desired.pods.values().filter(|pod| !workers.contains_key(pod.uid())).collect();
-    candidates.sort_by_key(|pod| (!running.contains_key(pod.uid()), pod.source(), pod.uid()));
+    let pending: BTreeMap<&PodUid, &FullName> =
+        existing.iter().filter(|pod| pod.pending).map(|pod| (&pod.uid, &pod.full_name)).collect();
+    // Who runs goes before who might, and who might before who does not.
+    candidates.sort_by_key(|pod| {
+        let (may_run, unseen) = (running.contains_key(pod.uid()), pending.contains_key(pod.uid()));
+        (!may_run, unseen, pod.source(), pod.uid())
+    });
     let strangers: BTreeSet<&FullName> = running
         .iter()
         .filter(|(uid, _)| !desired.pods.contains_key(**uid))
         .map(|(_, full_name)| *full_name)
         .collect();
-    // Which of two goes first depends on which runs, so both must have been looked at.
+    // Of two that might run, either may be the one that does: one is looked at first.
     let unsure = |pod: &DesiredPod| {
-        let rival = |e: &&Existing| e.full_name == *pod.full_name() && e.uid != *pod.uid();
-        existing.iter().filter(rival).any(|rival| rival.pending)
+        let mut rivals = pending.iter().filter(|(uid, _)| **uid != pod.uid());
+        pending.contains_key(pod.uid()) && rivals.any(|(_, name)| *name == pod.full_name())
     };
-    for pod in candidates.into_iter().filter(|pod| !unsure(pod)) {
-        if !strangers.contains(pod.full_name()) && taken.insert(pod.full_name()) {
+    for pod in candidates {
+        let free = !strangers.contains(pod.full_name()) && taken.insert(pod.full_name());
+        if free && !unsure(pod) {
             commands.push(Command::Start(pod.uid().clone()));
         }
     }

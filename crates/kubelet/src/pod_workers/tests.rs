@@ -198,6 +198,13 @@ fn rivals_are_looked_at_before_one_is_started() {
     check("want a:web; want b:web http; listed a:web; listed b:web", expect!["nothing"]);
     check("want a:web; want b:web http; left a:web; listed b:web", expect!["start b"]);
     check("want a:web; want b:web http; left a:web; runs b:web", expect!["start b"]);
+    check("want a:web; want b:web http; listed a:web; runs b:web", expect!["start b"]);
+    check("want a:web; want b:web http; runs a:web; listed b:web", expect!["start a"]);
+    check("want a:web; want b:web http; listed b:web", expect!["start b"]);
+    check(
+        "want a:web; want b:web http; want c:web; listed b:web; listed c:web",
+        expect!["nothing"],
+    );
     check("want a:web; listed a:web", expect!["start a"]);
 }
 

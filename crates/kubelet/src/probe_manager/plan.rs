@@ -113,6 +113,9 @@ pub(super) struct Course {
     on_hold: bool,
     /// How often this instance was looked at.
     looks: u32,
+    /// It ran before the agent did, and is only taken to have started: no status
+    /// outlives the agent. Nobody may have asked, so it is asked all the same.
+    presumed: bool,
 }
 
 impl Course {
@@ -126,7 +129,9 @@ impl Course {
         let mut changes = Vec::new();
         if self.id.as_ref() != Some(id) {
             changes.extend(self.id.take().map(Change::Forget));
-            changes.extend(first_value(rules, id, running_since, started, at));
+            let older = is_older(running_since, at);
+            changes.extend(first_value(rules, id, older, started));
+            self.presumed = older && started;
             self.id = Some(id.clone());
             self.on_hold = false;
             self.looks = 0;
@@ -157,7 +162,10 @@ impl Course {
             age => age.as_secs(),
         };
         let young = age < rules.initial_delay_secs;
-        let turn = started != (rules.kind == ProbeKind::Startup);
+        let turn = match rules.kind {
+            ProbeKind::Startup => !started || self.presumed,
+            ProbeKind::Readiness | ProbeKind::Liveness => started,
+        };
         let next = if young || !turn { Next::Wait } else { Next::Probe(id.clone()) };
         (changes, next)
     }
@@ -202,16 +210,13 @@ impl Course {
     }
 }
 
+/// Did it run before the agent did?
+fn is_older(running_since: Option<Timestamp>, at: Moment) -> bool {
+    running_since.is_some_and(|since| at.agent_started.duration_since(since) > RESTART_GRACE)
+}
+
 /// What a newly seen instance starts with.
-fn first_value(
-    rules: Rules,
-    id: &ContainerId,
-    running_since: Option<Timestamp>,
-    started: bool,
-    at: Moment,
-) -> Option<Change> {
-    let older =
-        running_since.is_some_and(|since| at.agent_started.duration_since(since) > RESTART_GRACE);
+fn first_value(rules: Rules, id: &ContainerId, older: bool, started: bool) -> Option<Change> {
     if !older {
         return Some(Change::Set(id.clone(), rules.initially()));
     }

@@ -187,8 +187,18 @@ fn a_restart_of_the_agent_does_not_take_readiness_away() {
     check(rules(ProbeKind::Liveness), "a@-60+", "try-a");
     check(rules(ProbeKind::Startup), "a@-60 ok", "try-a | a=Success");
     let sidecar = Rules { sidecar: true, ..rules(ProbeKind::Startup) };
-    check(sidecar, "a@-60+", "a=Success wait");
+    check(sidecar, "a@-60+", "a=Success try-a");
     check(sidecar, "a@-60", "try-a");
+}
+
+#[test]
+fn what_is_taken_to_have_started_is_asked_all_the_same() {
+    let startup = Rules { failures_needed: 2, ..rules(ProbeKind::Startup) };
+    check(startup, "a@-60+ ok a@-60+", "try-a | a=Success | wait");
+    check(startup, "a@-60+ bad a@-60+ bad a@-60", "try-a | - | try-a | a=Failure | wait");
+    check(startup, "a@50+ a@50+", "a=Unknown wait | wait");
+    let sidecar = Rules { sidecar: true, ..startup };
+    check(sidecar, "a@-60+ bad a@-60+ bad", "a=Success try-a | - | try-a | a=Failure");
 }
 
 #[test]
