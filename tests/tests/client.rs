@@ -92,6 +92,51 @@ fn pods_logs_exec_top_and_rm() -> Result<()> {
     node.wait_gone("web")
 }
 
+/// Exit code and output of a command that is given `input`.
+fn fed(node: &Node, args: &[&str], input: &[u8]) -> Result<(i32, Vec<u8>)> {
+    let mut child = command(node, args)?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut stdin = child.stdin.take().context("no input")?;
+    let mut stdout = child.stdout.take().context("no output")?;
+    let mut output = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // It fails once the command has gone.
+            let _ = stdin.write_all(input);
+        });
+        stdout.read_to_end(&mut output)
+    })?;
+    Ok((child.wait()?.code().context("ended by a signal")?, output))
+}
+
+#[test]
+fn input_is_passed_on_to_its_end() -> Result<()> {
+    let node = Node::start()?;
+    node.manifests.put_pod(&PodManifest::script("web", "sleep 3600"))?;
+    node.wait_running("web")?;
+    let exec = |script: &str, input: &[u8]| {
+        fed(&node, &["exec", "-i", "web", "--", "sh", "-c", script], input)
+    };
+    assert_eq!(exec("cat", b"hello\n")?, (0, b"hello\n".to_vec()));
+    assert_eq!(exec("cat", b"")?, (0, Vec::new()));
+    assert_eq!(exec("cat > /dev/null; exit 9", b"hello\n")?, (9, Vec::new()));
+    // Every byte there is, in an order without period, more than all buffers on the way hold.
+    let mut state = 1_u32;
+    let noise = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    });
+    let noise: Vec<u8> = noise.take(5 << 20).collect();
+    let (code, output) = exec("cat", &noise)?;
+    ensure!(code == 0 && output == noise, "{code}, {} of {} bytes", output.len(), noise.len());
+    let (code, output) = exec("wc -c", &noise)?;
+    assert_eq!((code, String::from_utf8(output)?.trim()), (0, "5242880"));
+    // Input that is not read, or not to its end. More than a pipe holds would keep
+    // containerd 1.6 from telling that the command has ended.
+    assert_eq!(exec("head -c 3; exit 4", b"yes, and more\n")?, (4, b"yes".to_vec()));
+    assert_eq!(exec("exit 5", b"yes\n")?.0, 5);
+    Ok(())
+}
+
 #[test]
 fn a_log_is_followed_to_the_containers_end() -> Result<()> {
     let node = Node::start()?;

@@ -1,7 +1,7 @@
 //! `klet exec`: runs a command in a container, over the runtime's own stream.
 //!
 //! The agent asks the runtime for an address on this machine; this dials it and
-//! speaks Kubernetes' channel protocol over a WebSocket. Upstream:
+//! carries input, output and the terminal's size. Upstream:
 //! staging/src/k8s.io/client-go/tools/remotecommand.
 
 use std::io::Write;
@@ -9,30 +9,18 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::ArgMatches;
-use futures_util::{SinkExt, StreamExt};
 use kubelet::server::local::wire::{ExecAnswer, ExecQuestion, PodsAnswer};
 use serde_json::Value;
-use tokio::net::TcpStream;
+use streaming::{Channel, Command, Event, StreamError, Wants};
 use tokio::sync::mpsc;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::tungstenite::{Message, http};
-use tokio_tungstenite::{WebSocketStream, client_async};
 
 use super::endpoint::Endpoint;
 use super::terminal::{self, Endings, Raw};
 use super::which;
 use crate::cli::complain;
 
-/// The newest protocol first: only that one can tell the end of the input.
-const PROTOCOLS: &str = "v5.channel.k8s.io, v4.channel.k8s.io";
-const WITH_CLOSE: &str = "v5.channel.k8s.io";
-
-const STDIN: u8 = 0;
-const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
-const ERROR: u8 = 3;
-const RESIZE: u8 = 4;
-const CLOSE: u8 = 255;
+/// Largest account of how a command ended.
+const STATUS_BYTES_MAX: usize = 64 << 10;
 
 pub async fn run(endpoint: &Endpoint, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let wanted = matches.get_one::<String>("pod").map_or("", String::as_str);
@@ -50,43 +38,35 @@ pub async fn run(endpoint: &Endpoint, matches: &ArgMatches) -> anyhow::Result<Ex
     // A terminal without input is one that containerd hangs up at once, output and all.
     let question = ExecQuestion { command, stdin: stdin || tty, tty };
     let path = format!("/exec/{}/{container}", which::full_name(pod));
-    let answer: ExecAnswer = endpoint.post(&path, &question).await?;
-    let (socket, closes) = dial(&answer.url).await?;
+    let command = dial(endpoint, &path, &question).await?;
     // From here on the terminal is not its own; whatever happens, `_raw` gives it back.
     let _raw = (tty && stdin).then(Raw::enter).transpose()?;
     let input = stdin.then(terminal::input).transpose()?;
-    let code = Session { socket, closes, tty, told: None }.run(input).await?;
+    let code = Session { command, tty, status: Vec::new() }.run(input).await?;
     Ok(ExitCode::from(code))
 }
 
-type Socket = WebSocketStream<TcpStream>;
-
-/// Connects to the runtime; tells whether it understands the end of the input.
-async fn dial(url: &str) -> anyhow::Result<(Socket, bool)> {
-    let failed = || format!("cannot reach the runtime's stream at {url}");
-    let rest = url.strip_prefix("http://").with_context(failed)?;
-    let address = rest.split('/').next().unwrap_or_default();
-    let stream = TcpStream::connect(address).await.with_context(failed)?;
-    let mut request = format!("ws://{rest}").into_client_request().with_context(failed)?;
-    let protocols = http::HeaderValue::from_static(PROTOCOLS);
-    request.headers_mut().insert("sec-websocket-protocol", protocols);
-    let (socket, response) = client_async(request, stream).await.map_err(|error| {
-        anyhow!(
-            "{}: {error}; klet needs a runtime that streams over WebSockets, as containerd does",
-            failed()
-        )
-    })?;
-    let chosen = response.headers().get("sec-websocket-protocol");
-    Ok((socket, chosen.is_some_and(|chosen| chosen == WITH_CLOSE)))
+/// Starts the command. Every runtime speaks SPDY today, and may one day speak
+/// WebSockets only.
+async fn dial(endpoint: &Endpoint, path: &str, question: &ExecQuestion) -> anyhow::Result<Command> {
+    let wants = Wants { stdin: question.stdin, tty: question.tty };
+    let answer: ExecAnswer = endpoint.post(path, question).await?;
+    match Command::over_spdy(&answer.url, wants).await {
+        Err(refusal @ StreamError::Refused { .. }) => {
+            // An address works once.
+            let answer: ExecAnswer = endpoint.post(path, question).await?;
+            let command = Command::over_websocket(&answer.url).await;
+            command.map_err(|error| anyhow!("{refusal}; over a WebSocket: {error}"))
+        }
+        command => Ok(command?),
+    }
 }
 
 struct Session {
-    socket: Socket,
-    /// The runtime understands the end of the input.
-    closes: bool,
+    command: Command,
     tty: bool,
-    /// How the command ended, once the runtime has told.
-    told: Option<anyhow::Result<u8>>,
+    /// How the command ended, as far as the runtime has told.
+    status: Vec<u8>,
 }
 
 impl Session {
@@ -94,92 +74,73 @@ impl Session {
     async fn run(mut self, mut input: Option<mpsc::Receiver<Vec<u8>>>) -> anyhow::Result<u8> {
         let mut endings = Endings::listen()?;
         let mut resizes = terminal::resizes()?;
-        self.resize().await?;
+        self.resize();
         loop {
+            let takes_input = self.command.takes_input();
             let typed = async {
                 match &mut input {
-                    Some(input) => input.recv().await,
-                    None => std::future::pending().await,
+                    Some(input) if takes_input => input.recv().await,
+                    _ => std::future::pending().await,
                 }
             };
+            // Input comes before output, so that Ctrl-C reaches a command that
+            // never stops writing; it waits until what came before is sent.
             tokio::select! { biased;
                 code = endings.next() => return Ok(code),
-                message = self.socket.next() => {
-                    let Some(message) = message.transpose().context("the connection to the command broke")? else { break };
-                    match message {
-                        Message::Binary(bytes) => self.take(&bytes)?,
-                        Message::Text(text) => self.take(text.as_bytes())?,
-                        Message::Close(_) => break,
-                        _ => {}
-                    }
-                }
                 portion = typed => match portion {
-                    Some(portion) => self.send(STDIN, &portion).await?,
+                    Some(portion) => self.command.send(Channel::Stdin, &portion),
                     None => {
                         input = None;
-                        self.end_input().await?;
+                        self.command.end_input();
                     }
                 },
-                _ = resizes.recv() => self.resize().await?,
+                _ = resizes.recv() => self.resize(),
+                event = self.command.next() => match event? {
+                    Some(Event::Output(channel, bytes)) => self.take(channel, &bytes)?,
+                    Some(Event::Sent) => {}
+                    None => break,
+                },
+            }
+            // Nothing comes after the whole of it. Waiting for the connection's
+            // end could take for ever, if there is input that nobody reads.
+            if let Ok(status) = serde_json::from_slice(&self.status) {
+                return exit_code(&status);
             }
         }
-        self.told.unwrap_or_else(|| {
-            Err(anyhow!("the runtime ended the connection and did not tell how the command ended"))
-        })
+        match String::from_utf8_lossy(&self.status).trim() {
+            "" => bail!(
+                "the runtime ended the connection and did not tell how the command ended; if it ran, it may still run"
+            ),
+            words => bail!("the runtime says: {words}"),
+        }
     }
 
     /// Hands on what came from the command.
-    fn take(&mut self, message: &[u8]) -> anyhow::Result<()> {
-        let Some((channel, bytes)) = message.split_first().filter(|(_, bytes)| !bytes.is_empty())
-        else {
-            return Ok(());
-        };
-        match *channel {
-            STDOUT => super::emit(bytes)?,
-            STDERR => {
+    fn take(&mut self, channel: Channel, bytes: &[u8]) -> anyhow::Result<()> {
+        match channel {
+            Channel::Stdout => super::emit(bytes)?,
+            Channel::Stderr => {
                 let mut to = std::io::stderr().lock();
-                to.write_all(bytes).and_then(|()| to.flush())?;
+                to.write_all(bytes).and_then(|()| to.flush()).context("cannot write errors")?;
             }
-            ERROR => self.told = Some(exit_code(bytes)),
-            _ => {}
+            Channel::Error => {
+                let room = STATUS_BYTES_MAX.saturating_sub(self.status.len());
+                self.status.extend(&bytes[..bytes.len().min(room)]);
+            }
+            Channel::Stdin | Channel::Resize => {}
         }
         Ok(())
     }
 
-    async fn send(&mut self, channel: u8, bytes: &[u8]) -> anyhow::Result<()> {
-        let message = [&[channel], bytes].concat();
-        match self.socket.send(Message::binary(message)).await {
-            Ok(()) => Ok(()),
-            // The command has ended; what it said last is still to be read.
-            Err(_) if channel == STDIN => Ok(()),
-            Err(error) => Err(error).context("the connection to the command broke"),
-        }
-    }
-
-    async fn end_input(&mut self) -> anyhow::Result<()> {
-        if self.closes {
-            return self.send(CLOSE, &[STDIN]).await;
-        }
-        if !self.tty {
-            complain(
-                "note: this runtime cannot be told that the input ended; a command that waits for more will not \
-                 end by itself (Ctrl-C ends it)",
-            );
-        }
-        Ok(())
-    }
-
-    async fn resize(&mut self) -> anyhow::Result<()> {
-        let Some((width, height)) = terminal::size().filter(|_| self.tty) else { return Ok(()) };
+    fn resize(&mut self) {
+        let Some((width, height)) = terminal::size().filter(|_| self.tty) else { return };
         let size = serde_json::json!({"Width": width, "Height": height}).to_string();
-        self.send(RESIZE, size.as_bytes()).await
+        self.command.send(Channel::Resize, size.as_bytes());
     }
 }
 
 /// How the command ended, from the status the runtime sends last.
-fn exit_code(status: &[u8]) -> anyhow::Result<u8> {
-    let status: Value = serde_json::from_slice(status)
-        .map_err(|_| anyhow!("the runtime says: {}", String::from_utf8_lossy(status).trim()))?;
+fn exit_code(status: &Value) -> anyhow::Result<u8> {
     if status["status"] == "Success" {
         return Ok(0);
     }
@@ -195,15 +156,15 @@ fn exit_code(status: &[u8]) -> anyhow::Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn the_commands_exit_code_is_read() {
-        assert_eq!(exit_code(br#"{"metadata":{},"status":"Success"}"#).unwrap(), 0);
-        let failed = br#"{"status":"Failure","message":"command terminated with non-zero exit code",
-            "reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"42"}]}}"#;
-        assert_eq!(exit_code(failed).unwrap(), 42);
-        let refused = br#"{"status":"Failure","message":"no such file"}"#;
-        assert_eq!(exit_code(refused).unwrap_err().to_string(), "no such file");
-        assert!(exit_code(b"nonsense").unwrap_err().to_string().contains("nonsense"));
+        assert_eq!(exit_code(&json!({"metadata": {}, "status": "Success"})).unwrap(), 0);
+        let failed = json!({"status": "Failure", "message": "command terminated with non-zero exit code",
+            "reason": "NonZeroExitCode", "details": {"causes": [{"reason": "ExitCode", "message": "42"}]}});
+        assert_eq!(exit_code(&failed).unwrap(), 42);
+        let refused = json!({"status": "Failure", "message": "no such file"});
+        assert_eq!(exit_code(&refused).unwrap_err().to_string(), "no such file");
     }
 }

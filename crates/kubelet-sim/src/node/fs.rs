@@ -9,10 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use kubelet::ports::{ChangeStream, DirEntry, FileStamp, Fs, Links, NewFile, OpenFile};
+use kubelet::ports::{
+    ChangeStream, DirEntry, FileStamp, Fs, Links, NewFile, OpenFile, WriteAlarms,
+};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::alarms::{SetAlarms, SimAlarms};
 use crate::oracle::Place;
 use crate::world::{Life, State, World};
 
@@ -26,6 +29,7 @@ const LINKS_MAX: usize = 8;
 pub(crate) struct FileTree {
     nodes: BTreeMap<PathBuf, Node>,
     watches: Vec<(PathBuf, mpsc::Sender<()>)>,
+    pub(super) alarms: SetAlarms,
     inodes: u64,
 }
 
@@ -79,6 +83,11 @@ impl FileTree {
         Err(Error::other("too many levels of symbolic links"))
     }
 
+    /// A path without links.
+    pub(super) fn real_path(&self, path: &Path) -> Result<PathBuf> {
+        Ok(self.resolve(path)?.0.to_owned())
+    }
+
     fn entry(&self, path: &Path) -> Result<DirEntry> {
         let (_, node) = self.resolve(path)?;
         let size = match &node.kind {
@@ -110,7 +119,8 @@ impl FileTree {
             .collect()
     }
 
-    fn remove_tree(&mut self, path: &Path) {
+    /// Removes a path and what is below it; returns what was there.
+    fn remove_tree(&mut self, path: &Path) -> Vec<PathBuf> {
         let doomed: Vec<PathBuf> = self
             .nodes
             .range(path.to_owned()..)
@@ -118,9 +128,10 @@ impl FileTree {
             .take_while(|below| below.starts_with(path))
             .cloned()
             .collect();
-        for path in doomed {
-            self.nodes.remove(&path);
+        for path in &doomed {
+            self.nodes.remove(path);
         }
+        doomed
     }
 }
 
@@ -130,12 +141,14 @@ impl State {
         let now_ns = self.wall_ns();
         self.files.put(path.to_owned(), Kind::File(content), now_ns);
         self.tell_watches(path);
+        self.sound_alarms(path);
     }
 
     /// Removes a file from outside the agent.
     pub(crate) fn delete_file(&mut self, path: &Path) {
         self.files.nodes.remove(path);
         self.tell_watches(path);
+        self.sound_alarms(path);
     }
 
     fn tell_watches(&mut self, changed: &Path) {
@@ -333,13 +346,16 @@ impl Fs for SimFs {
                 return Err(Error::from(ErrorKind::IsADirectory));
             }
             state.files.nodes.remove(path);
+            state.sound_alarms(path);
             Ok(())
         })
     }
 
     fn remove_dir_all(&self, path: &Path) -> Result<()> {
         self.with(|state| {
-            state.files.remove_tree(path);
+            for path in state.files.remove_tree(path) {
+                state.sound_alarms(&path);
+            }
             Ok(())
         })
     }
@@ -351,6 +367,14 @@ impl Fs for SimFs {
             state.files.watches.push((path.to_owned(), sender));
             Ok(ReceiverStream::new(receiver).boxed())
         })
+    }
+
+    fn write_alarms(&self) -> Result<Box<dyn WriteAlarms>> {
+        self.with(|state| {
+            state.files.alarms.prune();
+            Ok(())
+        })?;
+        Ok(Box::new(SimAlarms::new(Arc::clone(&self.world))))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The node around the agent: files, control groups, a URL, the endpoints of pods, clocks.
 
+mod alarms;
 mod cgroups;
 mod clock;
 mod fs;

@@ -7,6 +7,7 @@
 //! never removes a log that is in use. Upstream: pkg/kubelet/logs and
 //! cri-client/pkg/logs.
 
+mod alarms;
 mod gzip;
 mod parse;
 mod plan;
@@ -35,7 +36,7 @@ pub struct RotationPolicy {
     pub max_files: usize,
     /// Rotations at once.
     pub max_workers: usize,
-    /// Longest time between two looks at a log.
+    /// Longest time between two looks at a log; a silent one waits for its alarm so long.
     pub interval: Duration,
 }
 

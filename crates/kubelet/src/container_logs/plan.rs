@@ -9,26 +9,38 @@ use jiff::Timestamp;
 
 /// Logs are never looked at more often than this.
 pub(super) const LOOK_MIN: Duration = Duration::from_millis(250);
-/// Until the second look, which tells how fast a log grows.
+/// A log that has just grown is looked at as often as this, however slow it is:
+/// it may grow faster at any time, and only silent ones have an alarm.
+pub(super) const AWAKE_LOOK: Duration = Duration::from_secs(1);
+/// Until the second look, which tells how fast a log without an alarm grows.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// Of a compressed log.
 pub(super) const GZIPPED: &str = ".gz";
 /// Of a compressed log that is still being written.
 pub(super) const UNFINISHED: &str = ".tmp";
 
-/// How long a log of `size` bytes can be left alone. `rate` is its growth in
-/// bytes per second, once known. Looking again after half the time that is
-/// left catches a log that grows faster than it used to.
-pub(super) fn next_look(size: u64, rate: Option<u64>, max: u64, interval: Duration) -> Duration {
+/// How long a log of `size` bytes can be left alone, `longest` at most. `rate` is
+/// its growth in bytes per second, once known. Looking again after half the time
+/// that is left catches a log that grows faster than it used to.
+pub(super) fn next_look(size: u64, rate: Option<u64>, max: u64, longest: Duration) -> Duration {
     let wait = match rate {
         None => SECOND_LOOK,
-        Some(0) => interval,
+        Some(0) => longest,
         Some(rate) => {
             let left_ms = u128::from(max.saturating_sub(size)) * 1_000 / u128::from(rate) / 2;
             Duration::from_millis(u64::try_from(left_ms).unwrap_or(u64::MAX))
         }
     };
-    wait.max(LOOK_MIN).min(interval)
+    wait.max(LOOK_MIN).min(longest)
+}
+
+/// The next moment at which all slow logs are looked at together, after
+/// `elapsed` since the first: many of them cost one wake-up a second.
+pub(super) fn common_look(elapsed: Duration) -> Duration {
+    let step = AWAKE_LOOK.as_millis();
+    // Not so soon that a log which writes a line a second seems silent.
+    let earliest = elapsed.as_millis() + step / 2;
+    Duration::from_millis(u64::try_from(earliest.div_ceil(step) * step).unwrap_or(u64::MAX))
 }
 
 /// Growth in bytes per second after a log grew by `grown` in `over`. A pause
@@ -113,6 +125,14 @@ mod tests {
         assert_eq!(growth(Some(1_000), 3_000, second), 3_000);
         assert_eq!(growth(None, 0, second), 0);
         assert_eq!(growth(None, 7, Duration::ZERO), 7_000);
+    }
+
+    #[test]
+    fn slow_logs_are_looked_at_together() {
+        for (elapsed, expected) in [(0, 1), (500, 1), (501, 2), (1_000, 2), (59_400, 60)] {
+            let found = common_look(Duration::from_millis(elapsed));
+            assert_eq!(found, Duration::from_secs(expected), "{elapsed}");
+        }
     }
 
     fn check(names: &[&str], max_files: usize, remove: &[&str], compress: &[&str]) {

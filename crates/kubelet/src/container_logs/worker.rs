@@ -1,7 +1,8 @@
 //! Looks at the logs of running containers and rotates those that are too large.
 //!
-//! Owns what is known of each log: its path, size and growth. Idle logs are
-//! looked at together, once per interval.
+//! Owns what is known of each log: its path, size and growth. One that grows is
+//! looked at by its growth. A silent one has an alarm on its next write, and is
+//! looked at together with all others once per interval.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
@@ -15,6 +16,7 @@ use futures_util::stream::FuturesUnordered;
 use kubelet_model::ContainerId;
 use tokio::time::{Instant, sleep_until};
 
+use super::alarms::Alarms;
 use super::rotate::{RotateError, Rotated, rotate};
 use super::{RotationPolicy, plan};
 use crate::pleg::Observations;
@@ -26,10 +28,12 @@ pub(super) struct Worker {
     policy: RotationPolicy,
     max_bytes: u64,
     logs: BTreeMap<ContainerId, Log>,
+    alarms: Alarms,
     jobs: FuturesUnordered<BoxFuture<'static, (ContainerId, Outcome)>>,
     /// Rotations under way, and logs that wait for one. Each log is in at most one place.
     rotating: usize,
     queue: VecDeque<ContainerId>,
+    began: Instant,
     next_round: Instant,
 }
 
@@ -58,7 +62,9 @@ impl Worker {
         policy: RotationPolicy,
         max_bytes: u64,
     ) -> Self {
+        let now = Instant::now();
         Self {
+            alarms: Alarms::new(Arc::clone(&ports.fs)),
             ports,
             observations,
             policy,
@@ -67,7 +73,8 @@ impl Worker {
             jobs: FuturesUnordered::new(),
             rotating: 0,
             queue: VecDeque::new(),
-            next_round: Instant::now(),
+            began: now,
+            next_round: now,
         }
     }
 
@@ -78,6 +85,7 @@ impl Worker {
             tokio::select! { biased;
                 Some((id, outcome)) = self.jobs.next() => self.done(id, outcome),
                 () = self.observations.container_started() => self.discover(),
+                id = self.alarms.next() => self.woken(&id),
                 () = sleep_until(self.next_round) => self.round(),
                 () = sleep_until(due) => self.look(),
             }
@@ -94,12 +102,33 @@ impl Worker {
     /// Takes up containers that have started and lets go of those that ended.
     fn discover(&mut self) {
         let running = self.observations.running();
-        self.logs.retain(|id, log| log.busy || running.contains(id));
+        let ended = |(id, log): (&ContainerId, &Log)| {
+            (!log.busy && !running.contains(id)).then(|| id.clone())
+        };
+        for id in self.logs.iter().filter_map(ended).collect::<Vec<_>>() {
+            self.forget(&id);
+        }
         let due = Instant::now() + plan::LOOK_MIN;
         for id in running {
             let new = || Log { path: None, seen: None, rate: None, due, busy: false };
             self.logs.entry(id).or_insert_with(new);
         }
+    }
+
+    fn forget(&mut self, id: &ContainerId) {
+        self.logs.remove(id);
+        self.alarms.disarm(id);
+    }
+
+    /// A silent log is written to again: measures how fast.
+    fn woken(&mut self, id: &ContainerId) {
+        let Some(log) = self.logs.get_mut(id).filter(|log| !log.busy) else { return };
+        let Some(path) = &log.path else { return };
+        let now = Instant::now();
+        if let Ok(found) = self.ports.fs.stat(path) {
+            log.seen = Some((found.stamp.size, now));
+        }
+        log.due = now + plan::LOOK_MIN;
     }
 
     fn look(&mut self) {
@@ -112,27 +141,25 @@ impl Worker {
     }
 
     fn look_at(&mut self, id: &ContainerId, now: Instant) {
-        let (max, interval, round) = (self.max_bytes, self.policy.interval, self.next_round);
+        let (max, round) = (self.max_bytes, self.next_round);
         let Some(log) = self.logs.get_mut(id) else { return };
         let Some(path) = &log.path else { return self.locate(id) };
         let found = self.ports.fs.stat(path);
         // The log of a container that has ended is its last word: it stays as it is.
         let wants_change = found.as_ref().map_or(true, |found| found.stamp.size >= max);
         if wants_change && !self.observations.is_running(id) {
-            self.logs.remove(id);
-            return;
+            return self.forget(id);
         }
         match found {
             Ok(found) => {
                 let size = found.stamp.size;
-                log.note(size, now);
-                if size >= max {
-                    log.busy = true;
-                    self.queue.push_back(id.clone());
-                } else {
-                    // Whatever can wait as long waits for the common round.
-                    log.due = (now + plan::next_look(size, log.rate, max, interval)).min(round);
+                let awake = log.note(size, now);
+                if size < max {
+                    return self.leave(id, size, awake, now);
                 }
+                log.busy = true;
+                self.alarms.disarm(id);
+                self.queue.push_back(id.clone());
             }
             Err(error) if error.kind() == ErrorKind::NotFound => self.reopen(id),
             Err(error) => {
@@ -140,6 +167,26 @@ impl Worker {
                 log.due = round;
             }
         }
+    }
+
+    /// Leaves a log alone until it may have grown too large.
+    fn leave(&mut self, id: &ContainerId, size: u64, awake: bool, now: Instant) {
+        let (max, interval) = (self.max_bytes, self.policy.interval);
+        let Some(Log { path: Some(path), rate, due, .. }) = self.logs.get_mut(id) else { return };
+        // What is written between the look and the alarm waits for the next
+        // write, or for the round: it is no more than one system call takes.
+        let wait = if awake {
+            self.alarms.disarm(id);
+            plan::next_look(size, *rate, max, interval.min(plan::AWAKE_LOOK))
+        } else if self.alarms.arm(id, path) {
+            interval
+        } else {
+            plan::next_look(size, *rate, max, interval)
+        };
+        let common = self.began + plan::common_look(now - self.began);
+        let at = if awake && wait >= plan::AWAKE_LOOK { common } else { now + wait };
+        // Whatever can wait as long waits for the common round.
+        *due = at.min(self.next_round);
     }
 
     fn locate(&mut self, id: &ContainerId) {
@@ -209,7 +256,7 @@ impl Worker {
             Outcome::Rotated(Ok(Rotated::NameTaken)) => log.due = now + plan::LOOK_MIN,
             Outcome::Located(Err(error)) | Outcome::Reopened(Err(error)) => {
                 if error.is_not_found() {
-                    self.logs.remove(&id);
+                    self.forget(&id);
                 } else {
                     tracing::warn!(container = %id, %error, "cannot look after a container's log; trying again");
                 }
@@ -222,10 +269,12 @@ impl Worker {
 }
 
 impl Log {
-    fn note(&mut self, size: u64, now: Instant) {
-        if let Some((before, at)) = self.seen {
-            self.rate = Some(plan::growth(self.rate, size.saturating_sub(before), now - at));
-        }
-        self.seen = Some((size, now));
+    /// Notes its size; true if it grows, as far as is known.
+    fn note(&mut self, size: u64, now: Instant) -> bool {
+        let before = self.seen.replace((size, now));
+        let Some((before, at)) = before else { return self.rate.is_some_and(|rate| rate > 0) };
+        let grown = size.saturating_sub(before);
+        self.rate = Some(plan::growth(self.rate, grown, now - at));
+        grown > 0
     }
 }

@@ -12,7 +12,7 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
-use kubelet_model::{EventObject, EventType, PodUid};
+use kubelet_model::{EventObject, EventType};
 
 use crate::ports::Clock;
 use correlate::{Correlator, Key};
@@ -97,15 +97,6 @@ impl Recorder {
     /// Every event kept, in the order they last happened.
     pub fn all(&self) -> Vec<Event> {
         self.lock().events.values().cloned().collect()
-    }
-
-    /// The events about one pod and its containers, in the order they last happened.
-    pub fn for_pod(&self, pod: &PodUid) -> Vec<Event> {
-        let about = |event: &&Event| match &event.object {
-            EventObject::Pod { uid, .. } => uid == pod,
-            EventObject::Node(_) => false,
-        };
-        self.lock().events.values().filter(about).cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Record> {

@@ -408,7 +408,6 @@ impl Worker {
             pod_problem,
             ended: self.ended.as_ref(),
             probes: &self.probes,
-            recursive_read_only: false,
             before: self.shared.statuses.get(&self.uid).as_deref(),
             stage: decision.stage,
             runtime_name: &runtime.name,

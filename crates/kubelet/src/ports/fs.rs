@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use futures_util::stream::BoxStream;
+use futures_util::stream::{BoxStream, Stream};
 
 /// Identifies one version of a file's content without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -36,6 +36,20 @@ pub struct DirEntry {
 /// Many changes may fold into one item; the stream never ends by itself
 /// unless the watch broke, and then the caller falls back to rescanning.
 pub type ChangeStream = BoxStream<'static, ()>;
+
+/// Names one alarm of a [`WriteAlarms`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AlarmId(pub u64);
+
+/// Alarms on files, however many, for the price of one descriptor. Yields the id
+/// of each alarm whose file was written to; that alarm is spent. The stream
+/// ends if no alarm can come any more. An alarm may be lost.
+pub trait WriteAlarms: Stream<Item = AlarmId> + Send + Unpin {
+    /// Sets an alarm for the next write to a file.
+    fn arm(&mut self, path: &Path) -> io::Result<AlarmId>;
+    /// Takes an alarm back; one that is spent or unknown is fine.
+    fn disarm(&mut self, alarm: AlarmId);
+}
 
 /// A file held open: it can be read on after it is renamed or removed.
 pub trait OpenFile: Send + Sync {
@@ -102,4 +116,8 @@ pub trait Fs: Send + Sync + 'static {
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
     /// Watches a file or directory for changes to it or its direct entries.
     fn watch(&self, path: &Path) -> io::Result<ChangeStream>;
+    /// Opens a set of alarms, none armed yet. A file system may have none.
+    fn write_alarms(&self) -> io::Result<Box<dyn WriteAlarms>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }

@@ -17,7 +17,9 @@ mod tasks;
 
 pub use self::cgroups::{NoCgroups, PodCgroupSpec, PodCgroups};
 pub use clock::{Clock, SystemClock};
-pub use fs::{ChangeStream, DirEntry, FileStamp, Fs, Links, NewFile, OpenFile};
+pub use fs::{
+    AlarmId, ChangeStream, DirEntry, FileStamp, Fs, Links, NewFile, OpenFile, WriteAlarms,
+};
 pub use http::{Fetched, HttpFetch, HttpFetchError, HyperFetch};
 pub use probe::{BODY_MAX, HttpAnswer, HttpRequest, PROBE_USER_AGENT, ProbeNet, Scheme};
 pub use programs::{NoPrograms, ProgramCall, ProgramError, Programs, RealPrograms};

@@ -3,6 +3,7 @@
 //! Reads are bounded and never block on a FIFO or device, writes replace whole files,
 //! and removal stays inside one mount. Holds no state.
 
+mod alarms;
 mod open;
 mod remove;
 #[cfg(test)]
@@ -19,7 +20,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use super::fs::{ChangeStream, DirEntry, FileStamp, Fs, Links, NewFile, OpenFile};
+use super::fs::{ChangeStream, DirEntry, FileStamp, Fs, Links, NewFile, OpenFile, WriteAlarms};
 
 /// The kernel's file system.
 #[derive(Debug, Clone, Copy, Default)]
@@ -153,6 +154,10 @@ impl Fs for RealFs {
 
     fn watch(&self, path: &Path) -> io::Result<ChangeStream> {
         watch::watch(path)
+    }
+
+    fn write_alarms(&self) -> io::Result<Box<dyn WriteAlarms>> {
+        Ok(Box::new(alarms::Alarms::new()?))
     }
 }
 

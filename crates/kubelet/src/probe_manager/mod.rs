@@ -134,11 +134,6 @@ impl Probes {
         self.0.table().results(uid)
     }
 
-    /// Whether a probe of this kind is under way for a container.
-    pub fn has(&self, uid: &PodUid, container: &ContainerName, kind: ProbeKind) -> bool {
-        self.0.table().handle(uid, &Key { container: container.clone(), kind }).is_some()
-    }
-
     /// Follows a pod's results, for one reader at a time.
     pub fn follow(&self, uid: &PodUid) -> ProbeWatch {
         self.0.table().follow(uid)

@@ -67,8 +67,6 @@ pub struct Facts<'a> {
     pub ended: Option<&'a Ended>,
     /// What the probes of its containers say.
     pub probes: &'a ProbeResults,
-    /// The pod's runtime handler can mount recursively read-only.
-    pub recursive_read_only: bool,
     /// Its status before.
     pub before: Option<&'a PodStatus>,
     /// How far along it is.

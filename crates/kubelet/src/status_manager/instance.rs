@@ -52,7 +52,7 @@ pub(super) fn existing(
             },
         }),
         last_state: Some(last.or(kept).unwrap_or_default()),
-        volume_mounts: details::volume_mounts(facts, container),
+        volume_mounts: details::volume_mounts(container),
         // Nothing is resized in place: what is asked for is what is given.
         allocated_resources: container.resources.as_ref().and_then(|r| r.requests.clone()),
         resources: container.resources.clone(),
@@ -77,7 +77,7 @@ pub(super) fn missing(
             message: facts.pod_problem.unwrap_or_default().to_owned(),
         })),
         last_state: Some(ApiState::default()),
-        volume_mounts: details::volume_mounts(facts, container),
+        volume_mounts: details::volume_mounts(container),
         ..ContainerStatus::default()
     };
     let Some(before) = before else { return status };

@@ -113,7 +113,7 @@ impl Runtime for FakeRuntime {
     async fn reopen_container_log(&self, _: &str) -> Result<(), CallError> {
         let mut state = self.state();
         state.reopened += 1;
-        if state.reopen_fails {
+        if state.reopen_fails || !state.running {
             return refused("ReopenContainerLog");
         }
         state.file = append_to(&state.path);

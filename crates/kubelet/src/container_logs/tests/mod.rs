@@ -1,6 +1,7 @@
 //! Rotation and reading of real files by tasks under paused time.
 
 mod fake;
+mod no_alarms;
 mod reading;
 mod rotation;
 
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 use super::{LogOptions, RotationPolicy};
 use crate::metrics::Metrics;
 use crate::pleg;
-use crate::ports::{Clock, Ports, RealFs};
+use crate::ports::{Clock, Fs, Ports, RealFs};
 use fake::FakeRuntime;
 
 /// Wall time that passes with tokio's.
@@ -39,10 +40,15 @@ struct Node {
 
 impl Node {
     fn start(max_bytes: u64) -> Self {
+        Self::start_on(Arc::new(RealFs), max_bytes)
+    }
+
+    fn start_on(fs: Arc<dyn Fs>, max_bytes: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let runtime = FakeRuntime::new(dir.path().join("0.log"));
         let ports = Ports {
             clock: Arc::new(PausedClock(Instant::now())),
+            fs,
             ..Ports::around(Arc::new(runtime.clone()))
         };
         let (observations, _) = pleg::start(&ports, &Arc::new(Metrics::new()), false);

@@ -230,6 +230,34 @@ async fn a_watch_ends_with_its_directory() {
     assert_eq!(noticed(&mut stream).await, None);
 }
 
+#[tokio::test]
+async fn an_alarm_tells_of_one_write_only() {
+    let dir = dir();
+    let at = |name: &str| dir.path().join(name);
+    let append = |name: &str| {
+        let mut file = File::options().append(true).open(at(name)).unwrap();
+        file.write_all(b"x").unwrap();
+    };
+    for name in ["a", "b", "c", "d"] {
+        std::fs::write(at(name), "").unwrap();
+    }
+    let mut alarms = RealFs.write_alarms().unwrap();
+    let [a, b, _c, d] = ["a", "b", "c", "d"].map(|name| alarms.arm(&at(name)).unwrap());
+    alarms.disarm(b);
+    (0..1_000).for_each(|_| append("a"));
+    append("b");
+    // A file that is gone will not be written to; whoever set the alarm learns it.
+    std::fs::remove_file(at("d")).unwrap();
+    let mut next = async || tokio::time::timeout(PATIENCE, alarms.next()).await.unwrap().unwrap();
+    assert_eq!([next().await, next().await], [a, d]);
+    let again = alarms.arm(&at("a")).unwrap();
+    alarms.disarm(a);
+    append("a");
+    assert_eq!(alarms.next().await, Some(again));
+    assert_eq!(alarms.arm(&at("none")).unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(futures_util::poll!(alarms.next()).is_pending(), "one notice of each");
+}
+
 #[test]
 fn an_open_file_is_read_on_wherever_it_goes() {
     let dir = dir();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use cri::{ClientConfig, CriClient};
 use jiff::Timestamp;
-use kubelet_model::{ContainerId, ContainerName, DesiredPod, Mono, PodUid, ProbeKind, Source};
+use kubelet_model::{ContainerId, DesiredPod, Mono, PodUid, ProbeKind, Source};
 use kubelet_model::{ProbeResult, ProbeResults};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -161,10 +161,6 @@ impl World {
 
     pub(super) fn results(&self) -> ProbeResults {
         self.probes.results(self.uid())
-    }
-
-    pub(super) fn has(&self, container: &str, kind: ProbeKind) -> bool {
-        self.probes.has(self.uid(), &ContainerName::new(container), kind)
     }
 
     /// Events as `REASON MESSAGE xCOUNT`.

@@ -1,4 +1,4 @@
-//! The socket itself: made for root alone, served with limits.
+//! The socket itself: made for root alone.
 //!
 //! Owns the socket file while the agent runs and removes it after. A file that
 //! a killed agent left behind is replaced; one that somebody serves is not.
@@ -8,26 +8,14 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
+use axum::serve::Listener;
+use tokio::net::unix::SocketAddr;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 
 use crate::ports::Tasks;
-
-/// Connections served at once; more wait in the kernel's queue. Each `klet logs
-/// -f` holds one for as long as it runs.
-const CONNECTIONS_MAX: usize = 64;
-/// A client that has not sent its headers by then is cut off.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest set of headers; a path holds names only.
-const HEADER_BYTES_MAX: usize = 16 << 10;
-/// Pause after accepting failed, e.g. for want of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+use crate::server::connections::serve_all;
 
 /// The local endpoint could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +42,8 @@ pub fn serve(tasks: &Tasks, path: &Path, router: Router) -> Result<(), SocketErr
     let spawner = tasks.clone();
     tasks.spawn(async move {
         let _file = file;
-        accept(spawner, listener, router).await;
+        // Without a limit in time: `klet logs -f` stays for as long as it likes.
+        serve_all(spawner, Trusted(listener), router, None).await;
     });
     tracing::info!(path = %path.display(), "listening for local commands");
     Ok(())
@@ -106,32 +95,24 @@ impl Drop for SocketFile {
     }
 }
 
-async fn accept(tasks: Tasks, listener: UnixListener, router: Router) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::debug!(%error, "local connection not accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
+/// Accepts those only who may use it.
+struct Trusted(UnixListener);
+
+impl Listener for Trusted {
+    type Io = UnixStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (UnixStream, SocketAddr) {
+        loop {
+            let (stream, address) = Listener::accept(&mut self.0).await;
+            if is_trusted(&stream) {
+                return (stream, address);
             }
-        };
-        if !is_trusted(&stream) {
-            continue;
         }
-        let router = router.clone();
-        tasks.spawn(async move {
-            let _slot = slot;
-            let mut http = hyper::server::conn::http1::Builder::new();
-            http.timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
-                .max_buf_size(HEADER_BYTES_MAX);
-            let service = TowerToHyperService::new(router);
-            // A client that misbehaves or leaves early is its own concern.
-            let _ = http.serve_connection(TokioIo::new(stream), service).await;
-        });
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
     }
 }
 
