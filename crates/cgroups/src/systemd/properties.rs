@@ -83,7 +83,7 @@ fn per_second(quota: i64, period: Option<u64>) -> Option<u64> {
     let quota = u64::try_from(quota).ok().filter(|quota| *quota > 0)?;
     let period = period.unwrap_or(PERIOD_DEFAULT_US);
     let exact = u128::from(quota) * u128::from(SECOND_US) / u128::from(period);
-    Some(u64::try_from(exact).ok()?.checked_next_multiple_of(PERCENT_US)?)
+    u64::try_from(exact).ok()?.checked_next_multiple_of(PERCENT_US)
 }
 
 #[cfg(test)]
