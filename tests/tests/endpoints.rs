@@ -28,6 +28,8 @@ fn health_pods_and_metrics_are_served() -> Result<()> {
 
     let metrics = http::get_ok(read_only, "/metrics")?;
     assert!(metrics.lines().any(|line| line.starts_with("# TYPE kubelet_")), "{metrics}");
+    let probes = http::get_ok(read_only, "/metrics/probes")?;
+    assert!(probes.contains("\nprocess_start_time_seconds "), "{probes}");
 
     assert_eq!(http::get(read_only, "/no-such-page")?.status, 404);
     assert_eq!(http::get(health, "/pods")?.status, 404, "only the health check is served there");

@@ -10,7 +10,7 @@ use cri::health::health_check_response::ServingStatus;
 use cri::health::health_server::{Health, HealthServer};
 use cri::health::{HealthCheckRequest, HealthCheckResponse};
 use serde_json::{Value, json};
-use testkit::{Node, PodManifest};
+use testkit::{Node, PodManifest, http};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
 
@@ -69,6 +69,15 @@ fn startup_holds_back_the_rest_and_readiness_is_told() -> Result<()> {
     node.run_in("gated", "main", "touch /tmp/ready")?;
     wait_ready(&node, "gated", true)?;
     assert_eq!(node.pod("gated")?.container("main")?.restarts, 0, "readiness ends nothing");
+    let metrics = http::get_ok(node.klet.read_only_port(), "/metrics/probes")?;
+    for (kind, result) in
+        [("Startup", "successful"), ("Readiness", "successful"), ("Readiness", "failed")]
+    {
+        let series = format!(
+            "prober_probe_total{{probe_type=\"{kind}\",result=\"{result}\",container=\"main\",pod=\"gated-n1\""
+        );
+        assert!(metrics.contains(&series), "{series}: {metrics}");
+    }
     Ok(())
 }
 

@@ -94,14 +94,27 @@ pub enum CgroupError {
     /// A name that cannot be a group's.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// Groups of this driver belong to systemd.
+    /// Groups are systemd's, and it cannot be asked.
     #[error(
-        "control group {group} belongs to systemd (cgroup driver systemd), and this release cannot \
-         ask systemd for it; set cgroupDriver: cgroupfs, and SystemdCgroup = false in the runtime"
+        "cannot ask systemd for control groups (cgroup driver systemd): {why}; check that systemd \
+         runs and its bus is reachable (in a container, mount /run), or set cgroupDriver: cgroupfs, \
+         and SystemdCgroup = false in the runtime"
     )]
-    Systemd {
-        /// Which group, as systemd names it.
-        group: String,
+    SystemdUnreachable {
+        /// What went wrong.
+        why: String,
+    },
+    /// systemd says no.
+    #[error(
+        "systemd refused to {operation} {unit}: {why}; see systemctl status and journalctl -u {unit}"
+    )]
+    SystemdRefused {
+        /// What it was asked to do.
+        operation: &'static str,
+        /// With which unit.
+        unit: String,
+        /// In its words.
+        why: String,
     },
     /// The driver is not known yet.
     #[error(

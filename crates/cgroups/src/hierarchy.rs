@@ -6,10 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::CgroupError;
 use crate::files;
 use crate::name::{CgroupName, Driver};
+use crate::systemd::Systemd;
 
 /// Version 2 controllers that pods need, as far as the machine has them.
 const V2_WANTED: [&str; 5] = ["cpu", "cpuset", "hugetlb", "memory", "pids"];
@@ -110,18 +112,25 @@ fn v1_mounts(root: &Path) -> Result<BTreeMap<String, PathBuf>, CgroupError> {
 #[derive(Debug, Clone)]
 pub struct Tree {
     pub(crate) hierarchy: Hierarchy,
-    pub(crate) driver: Driver,
+    /// Whom to ask for groups, where they are systemd's units.
+    pub(crate) systemd: Option<Arc<Systemd>>,
 }
 
 impl Tree {
     /// A view of the machine's groups.
     pub fn new(hierarchy: Hierarchy, driver: Driver) -> Self {
-        Self { hierarchy, driver }
+        let systemd = (driver == Driver::Systemd).then(Arc::default);
+        Self { hierarchy, systemd }
+    }
+
+    /// A view of the machine's groups, which are units of this systemd.
+    pub fn under(hierarchy: Hierarchy, systemd: Systemd) -> Self {
+        Self { hierarchy, systemd: Some(Arc::new(systemd)) }
     }
 
     /// Who makes the groups.
     pub fn driver(&self) -> Driver {
-        self.driver
+        if self.systemd.is_some() { Driver::Systemd } else { Driver::Cgroupfs }
     }
 
     /// The machine's side.
@@ -131,7 +140,7 @@ impl Tree {
 
     /// Does the group exist with every controller it needs?
     pub fn exists(&self, name: &CgroupName) -> bool {
-        let path = name.path(self.driver);
+        let path = name.path(self.driver());
         let below = |mount: &Path| mount.join(path.trim_start_matches('/'));
         match self.hierarchy.version {
             Version::V1 => self.hierarchy.mounts().into_iter().all(|mount| below(mount).is_dir()),
@@ -146,7 +155,7 @@ impl Tree {
 
     /// The group's directory in each mount.
     pub(crate) fn dirs(&self, name: &CgroupName) -> Vec<PathBuf> {
-        let path = name.path(self.driver);
+        let path = name.path(self.driver());
         let mounts = self.hierarchy.mounts().into_iter();
         mounts.map(|mount| mount.join(path.trim_start_matches('/'))).collect()
     }
@@ -154,7 +163,7 @@ impl Tree {
     /// The group's directory of one controller; `None` if the machine lacks it.
     pub(crate) fn dir(&self, controller: &str, name: &CgroupName) -> Option<PathBuf> {
         let mount = self.hierarchy.controllers.get(controller)?;
-        Some(mount.join(name.path(self.driver).trim_start_matches('/')))
+        Some(mount.join(name.path(self.driver()).trim_start_matches('/')))
     }
 
     /// As `dir`, for a controller that the limit asked for cannot do without.
@@ -167,13 +176,5 @@ impl Tree {
             root: self.hierarchy.root.clone(),
             missing: vec![controller.to_owned()],
         })
-    }
-
-    /// Groups of the systemd driver are units: only systemd may make or change them.
-    pub(crate) fn owns(&self, name: &CgroupName) -> Result<(), CgroupError> {
-        match self.driver {
-            Driver::Cgroupfs => Ok(()),
-            Driver::Systemd => Err(CgroupError::Systemd { group: name.path(self.driver) }),
-        }
     }
 }

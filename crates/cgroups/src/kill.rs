@@ -41,8 +41,10 @@ impl Tree {
         if dirs.is_empty() {
             return Ok(());
         }
-        self.owns(name)?;
         self.kill(&dirs)?;
+        if let Some(systemd) = &self.systemd {
+            systemd.stop(&name.unit().0)?;
+        }
         let mut waits = WAITS.into_iter();
         loop {
             let result = dirs.iter().try_for_each(|dir| remove_subtree(dir));

@@ -7,6 +7,8 @@ use std::fmt;
 /// Longest component the kernel takes.
 const COMPONENT_MAX: usize = 255;
 const SLICE: &str = ".slice";
+/// The slice above all others.
+const ROOT_SLICE: &str = "-.slice";
 
 /// Who makes the groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,27 @@ impl CgroupName {
     pub fn parse(path: &str) -> Result<Self, NameError> {
         let parts = path.split('/').filter(|part| !part.is_empty());
         parts.map(|part| check(part).map(|()| part.to_owned())).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// A configured group as a driver names it: `/system.slice` is a unit under systemd
+    /// and a directory otherwise.
+    pub fn parse_for(path: &str, driver: Driver) -> Result<Self, NameError> {
+        match driver {
+            Driver::Cgroupfs => Self::parse(path),
+            Driver::Systemd => {
+                let unit = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+                let parts = unit.strip_suffix(SLICE).unwrap_or(unit).split('-');
+                let parts = parts.map(|part| part.replace('_', "-"));
+                parts.map(|part| check(&part).map(|()| part)).collect::<Result<_, _>>().map(Self)
+            }
+        }
+    }
+
+    /// The slice of this group and the one above it.
+    pub(crate) fn unit(&self) -> (String, String) {
+        let depth = self.0.len();
+        let parent = if depth > 1 { self.slice(depth - 1) } else { ROOT_SLICE.to_owned() };
+        (if depth > 0 { self.slice(depth) } else { ROOT_SLICE.to_owned() }, parent)
     }
 
     /// The group of this name below this one. An underscore is refused: systemd's
@@ -171,6 +194,28 @@ mod tests {
         ] {
             assert_eq!(parent.component_of(directory, driver).as_deref(), component, "{directory}");
         }
+    }
+
+    #[test]
+    fn configured_groups_and_their_units() {
+        for (path, driver, expected) in [
+            ("/system.slice", Driver::Systemd, "/system.slice"),
+            ("/system.slice/", Driver::Systemd, "/system.slice"),
+            ("kube-reserved.slice", Driver::Systemd, "/kube.slice/kube-reserved.slice"),
+            ("/a.slice/a-b_c.slice", Driver::Systemd, "/a.slice/a-b_c.slice"),
+            ("/system", Driver::Systemd, "/system.slice"),
+            ("/system.slice", Driver::Cgroupfs, "/system.slice"),
+            ("/a/b", Driver::Cgroupfs, "/a/b"),
+        ] {
+            assert_eq!(CgroupName::parse_for(path, driver).unwrap().path(driver), expected);
+        }
+        assert!(CgroupName::parse_for("/", Driver::Systemd).is_err());
+        assert!(CgroupName::parse_for("a--b.slice", Driver::Systemd).is_err());
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        let pod = name(&["kubepods", "burstable", "podab-cd"]);
+        let unit = pair("kubepods-burstable-podab_cd.slice", "kubepods-burstable.slice");
+        assert_eq!(pod.unit(), unit);
+        assert_eq!(name(&["kubepods"]).unit(), pair("kubepods.slice", "-.slice"));
     }
 
     #[test]

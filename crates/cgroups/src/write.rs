@@ -18,8 +18,12 @@ const PERIOD_DEFAULT_US: u64 = 100_000;
 impl Tree {
     /// Makes the group and those above it, where they are missing.
     pub fn create(&self, name: &CgroupName) -> Result<(), CgroupError> {
-        self.owns(name)?;
         for group in name.lineage() {
+            if let Some(systemd) = self.systemd.as_ref().filter(|_| !self.exists(&group)) {
+                let (unit, parent) = group.unit();
+                systemd.start(&unit, &parent, self.hierarchy().version())?;
+            }
+            // systemd passes on and makes only what it uses itself.
             for dir in self.dirs(&group) {
                 if self.hierarchy().version() == Version::V2 {
                     self.pass_controllers_on(dir.parent().unwrap_or(&dir))?;
@@ -62,7 +66,18 @@ impl Tree {
 
     /// Sets the limits that are given.
     pub fn apply(&self, name: &CgroupName, limits: &Limits) -> Result<(), CgroupError> {
-        self.owns(name)?;
+        match &self.systemd {
+            None => self.write_limits(name, limits),
+            // systemd would undo what it does not know of; huge pages it never sets.
+            Some(systemd) => {
+                let version = self.hierarchy().version();
+                let rounded = systemd.limit(&name.unit().0, limits, version)?;
+                self.write_limits(name, &rounded)
+            }
+        }
+    }
+
+    fn write_limits(&self, name: &CgroupName, limits: &Limits) -> Result<(), CgroupError> {
         self.apply_cpu(name, limits)?;
         if let Some(bytes) = limits.memory_bytes.filter(|bytes| *bytes != 0) {
             let dir = self.needed_dir("memory", name)?;

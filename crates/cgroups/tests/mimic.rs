@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use cgroups::{CgroupError, CgroupName, Driver, Hierarchy, Limits, Tree, Version};
+use cgroups::{
+    Address, CgroupError, CgroupName, Driver, Hierarchy, Limits, Systemd, Tree, Version,
+};
 
 fn put(dir: &Path, files: &[(&str, &str)]) {
     fs::create_dir_all(dir).unwrap();
@@ -201,16 +203,20 @@ fn machines_that_will_not_do() {
 }
 
 #[test]
-fn groups_of_systemd_are_named_but_not_touched() {
+fn without_systemd_its_groups_are_not_touched() {
     let root = v2("cpu memory", "kubepods.slice");
     put(&root.path().join("kubepods.slice/kubepods-podab_cd.slice"), &[]);
-    let tree = Tree::new(Hierarchy::detect(root.path()).unwrap(), Driver::Systemd);
+    let nobody = Address { path: root.path().join("nobody.sock"), bus: true };
+    let hierarchy = Hierarchy::detect(root.path()).unwrap();
+    let tree = Tree::under(hierarchy, Systemd::at(vec![nobody]));
+    assert_eq!(tree.driver(), Driver::Systemd);
     assert_eq!(Vec::from_iter(tree.children(&kubepods()).unwrap()), ["podab-cd"]);
-    for result in
-        [tree.create(&kubepods()), tree.apply(&kubepods(), &limits()), tree.remove(&kubepods())]
+    let pod = kubepods().child("podnew").unwrap();
+    for result in [tree.create(&pod), tree.apply(&kubepods(), &limits()), tree.remove(&kubepods())]
     {
         let error = result.unwrap_err().to_string();
-        assert!(error.contains("/kubepods.slice belongs to systemd"), "{error}");
+        assert!(error.contains("cannot ask systemd for control groups"), "{error}");
+        assert!(error.contains("nobody.sock: No such file"), "{error}");
         assert!(error.contains("set cgroupDriver: cgroupfs"), "{error}");
     }
     assert_eq!(get(root.path(), "kubepods.slice/memory.max"), "max\n");

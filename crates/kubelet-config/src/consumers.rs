@@ -101,7 +101,7 @@ pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
     ("minimum-container-ttl-duration", None),
     ("maximum-dead-containers-per-container", Some("kubelet::pod_plan")),
     ("maximum-dead-containers", None),
-    ("experimental-allocatable-ignore-eviction", None),
+    ("experimental-allocatable-ignore-eviction", Some("kubelet::container_manager")),
     ("experimental-mounter-path", None),
     ("root-dir", Some("kubelet::node")),
     ("lock-file", Some("klet::process")),

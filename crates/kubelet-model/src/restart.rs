@@ -7,7 +7,11 @@
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodSpec};
 
 use crate::containers::ContainerKind;
-use crate::observed::ContainerState;
+use crate::ids::ContainerName;
+use crate::observed::{ContainerState, ObservedContainer, ObservedPod};
+
+/// The action of a rule by which the whole pod starts over.
+const RESTART_ALL: &str = "RestartAllContainers";
 
 /// When something that ended is started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +115,32 @@ pub fn should_start(
     }
 }
 
+/// Does the end of one of its containers call for the whole pod to start over?
+/// Such a pod has not ended, whatever its policy says. Ephemeral containers have no say.
+pub fn starts_over(spec: &PodSpec, seen: &ObservedPod) -> bool {
+    regular_and_init(spec).any(|container| {
+        let current = seen.current(&ContainerName::new(&container.name));
+        current.is_some_and(|instance| is_cause(container, instance))
+    })
+}
+
+/// Is this the instance whose end makes its pod start over?
+pub fn is_cause(container: &Container, instance: &ObservedContainer) -> bool {
+    matches!(&instance.state, ContainerState::Exited(exit)
+        if by_rule(container, exit.code) == Some(RestartDecision::RestartAll))
+}
+
+/// Is there any end of a container by which the pod would start over?
+pub fn could_start_over(spec: &PodSpec) -> bool {
+    let mut rules = regular_and_init(spec).flat_map(|c| c.restart_policy_rules.iter().flatten());
+    rules.any(|rule| rule.action == RESTART_ALL)
+}
+
+/// Every container that starts over with its pod.
+pub fn regular_and_init(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    spec.containers.iter().chain(spec.init_containers.iter().flatten())
+}
+
 /// What the first rule that knows the code says. Rules count only beside a
 /// policy of the container's own.
 fn by_rule(container: &Container, exit_code: i32) -> Option<RestartDecision> {
@@ -119,7 +149,7 @@ fn by_rule(container: &Container, exit_code: i32) -> Option<RestartDecision> {
     let rule = rules.find(|rule| matches(rule, exit_code))?;
     match rule.action.as_str() {
         "Restart" => Some(RestartDecision::Restart),
-        "RestartAllContainers" => Some(RestartDecision::RestartAll),
+        RESTART_ALL => Some(RestartDecision::RestartAll),
         _ => None,
     }
 }

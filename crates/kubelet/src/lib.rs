@@ -21,6 +21,7 @@ pub mod why;
 pub mod server;
 pub mod wiring;
 mod machine;
+mod node_checks;
 mod user_ids;
 pub mod node;
 

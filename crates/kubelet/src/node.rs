@@ -17,6 +17,7 @@ use kubelet_model::quantity::Quantity;
 use crate::container_logs::RotationPolicy;
 use crate::container_manager::allocatable::OverReserved;
 use crate::container_manager::{self, NodeCgroups, NodeGroups, worker};
+use crate::events::NodeEvents;
 use crate::image_manager::ImageSettings;
 use crate::image_manager::docker_config::DockerConfigDirs;
 use crate::image_manager::plugins::{self, ProviderConfigError};
@@ -29,7 +30,7 @@ use crate::server::local::{self, Local, Place};
 use crate::server::{self, ListenError, View};
 use crate::settings::{Settings, UserIds};
 use crate::wiring::Agent;
-use crate::{machine, user_ids};
+use crate::{machine, node_checks, user_ids};
 
 /// Where flat links to container logs lie; log shippers expect them there.
 pub const CONTAINER_LOG_LINKS: &str = "/var/log/containers";
@@ -120,12 +121,8 @@ impl Node {
         if settings.resources.pod_groups {
             cgroups.check_reservations()?;
             worker::ask_first(&cgroups, &*runtime, self.cgroup_driver).await;
-            tasks.spawn(worker::run(
-                Arc::clone(&cgroups),
-                Arc::clone(&runtime),
-                self.cgroup_driver,
-            ));
         }
+        let pod_groups = settings.resources.pod_groups.then(|| Arc::clone(&cgroups));
         let ports = Ports {
             runtime,
             cgroups,
@@ -147,7 +144,14 @@ impl Node {
             pod_logs_dir: settings.pod_logs_dir.clone(),
         };
         let outside = ports.clone();
+        let settings = self.settings.clone();
         let agent = Agent::start(self.settings, ports);
+        let events = NodeEvents::new(agent.view().recorder, &settings.node_name);
+        node_checks::tell(&events, &settings, &RealFs, container_manager::config::mount());
+        if let Some(groups) = pod_groups {
+            let runtime = Arc::clone(&outside.runtime);
+            tasks.spawn(worker::run(groups, runtime, self.cgroup_driver, events));
+        }
         serve_locally(&tasks, &socket, agent.view(), outside, place);
         if let Some(address) = self.healthz {
             server::serve(&tasks, "health", address, server::health_router()).await?;
@@ -198,6 +202,10 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         follow_events: follow_events(config),
         memory_bytes: memory_bytes(),
         resources: container_manager::config::rules(config),
+        allocatable: container_manager::config::allocatable(
+            config,
+            flags.experimental_allocatable_ignore_eviction,
+        ),
         node_ips: node_ips(flags.node_ip.as_deref()),
         max_dead_per_container: u32::try_from(flags.maximum_dead_containers_per_container)
             .unwrap_or(0),

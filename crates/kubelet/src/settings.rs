@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::container_logs::RotationPolicy;
 use crate::container_manager::Rules;
+use crate::container_manager::allocatable::Allocatable;
 use crate::image_manager::ImageSettings;
 
 /// Settings of one agent.
@@ -45,6 +46,8 @@ pub struct Settings {
     pub memory_bytes: u64,
     /// How requests and limits reach the kernel.
     pub resources: Rules,
+    /// What one container may use at the most.
+    pub allocatable: Allocatable,
     /// Addresses of the node, primary first.
     pub node_ips: Vec<String>,
     /// Dead instances kept per container name.
@@ -92,8 +95,6 @@ impl UserIds {
 /// Facts about the machine that containers' settings depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Machine {
-    /// Processors.
-    pub cpus: u32,
     /// Kernel version, major and minor; zeros if unknown.
     pub kernel: (u32, u32),
     /// AppArmor is on.
@@ -124,6 +125,7 @@ impl Settings {
             follow_events: true,
             memory_bytes: 0,
             resources: Rules::default(),
+            allocatable: Allocatable::default(),
             node_ips: Vec::new(),
             max_dead_per_container: 1,
             images: ImageSettings::default(),

@@ -25,6 +25,7 @@ pub struct Agent {
     observations: Observations,
     metrics: Arc<Metrics>,
     recorder: Recorder,
+    probes: Probes,
     progress: ProgressBoard,
 }
 
@@ -53,13 +54,13 @@ impl Agent {
             statuses: statuses.clone(),
             metrics: Arc::clone(&metrics),
             recorder: recorder.clone(),
-            probes,
+            probes: probes.clone(),
             progress: progress.clone(),
             images,
             lanes: Arc::new(Semaphore::new(lanes)),
         };
         pod_workers::start(shared, desired);
-        Self { statuses, observations, metrics, recorder, progress }
+        Self { statuses, observations, metrics, recorder, probes, progress }
     }
 
     /// Every pod the agent knows, with its status.
@@ -74,6 +75,7 @@ impl Agent {
             observations: self.observations.clone(),
             metrics: Arc::clone(&self.metrics),
             recorder: self.recorder.clone(),
+            probes: self.probes.clone(),
             progress: self.progress.clone(),
         }
     }

@@ -98,6 +98,49 @@ pub fn pods_group(capacity: &Capacity, system: Reserved, kube: Reserved, enforce
     }
 }
 
+/// What one container may use at the most, if nothing else limits it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Allocatable {
+    /// Thousandths of processors.
+    pub cpu_milli: i64,
+    /// Memory.
+    pub memory_bytes: i64,
+}
+
+impl Allocatable {
+    /// The machine less what is reserved, less the memory that must stay free, less
+    /// the memory that is tied up in huge pages.
+    pub fn of(capacity: &Capacity, system: Reserved, kube: Reserved, keep_free: i64) -> Self {
+        let reserved = system.plus(kube);
+        let left = |has: i64, taken: i64| has.saturating_sub(taken).max(0);
+        let memory = reserved.memory_bytes.unwrap_or(0).saturating_add(keep_free);
+        let huge = capacity.huge_pages.values().copied().fold(0, u64::saturating_add);
+        Self {
+            cpu_milli: left(capacity.cpu_milli, reserved.cpu_milli.unwrap_or(0)),
+            memory_bytes: left(
+                left(capacity.memory_bytes, memory),
+                i64::try_from(huge).unwrap_or(i64::MAX),
+            ),
+        }
+    }
+}
+
+/// Memory that must stay free by `evictionHard`, which has been checked: an amount,
+/// or a part of what there is. `0%` and `100%` say that there is no such threshold.
+pub fn kept_free(thresholds: Option<&BTreeMap<String, String>>, capacity: &Capacity) -> i64 {
+    let threshold = thresholds.and_then(|all| all.get("memory.available"));
+    let Some(threshold) = threshold.map(|text| text.trim()) else { return 0 };
+    match threshold.strip_suffix('%') {
+        None => Quantity::parse(threshold).map_or(0, Quantity::units).max(0),
+        Some("0" | "100") => 0,
+        Some(percent) => {
+            let part = f64::from(percent.parse::<f32>().unwrap_or(0.0) / 100.0);
+            // Upstream rounds just so; no machine has as much memory as would matter.
+            (capacity.memory_bytes as f64 * part) as i64
+        }
+    }
+}
+
 /// Is there as much as is reserved?
 pub fn check(capacity: &Capacity, system: Reserved, kube: Reserved) -> Result<(), OverReserved> {
     let reserved = system.plus(kube);
@@ -160,6 +203,32 @@ mod tests {
         let slow = system.group(true);
         assert_eq!(slow, Limits { cpu_shares: Some(512), ..Limits::default() });
         assert_eq!(Reserved::parse(None).group(true), Limits::default());
+    }
+
+    #[test]
+    fn a_container_may_use_what_is_left() {
+        let system = map(&[("cpu", "500m"), ("memory", "1Gi")]);
+        let kube = map(&[("cpu", "250m")]);
+        let left = Allocatable::of(&capacity(), system, kube, 100 << 20);
+        assert_eq!(left.cpu_milli, 3250);
+        assert_eq!(left.memory_bytes, (7 << 30) - (100 << 20) - (64 << 20));
+        let all = Allocatable::of(&capacity(), Reserved::default(), Reserved::default(), 0);
+        assert_eq!((all.cpu_milli, all.memory_bytes), (4000, (8 << 30) - (64 << 20)));
+        let none = Allocatable::of(&capacity(), map(&[("memory", "8Gi")]), kube, 1);
+        assert_eq!(none.memory_bytes, 0);
+    }
+
+    #[test]
+    fn memory_that_stays_free() {
+        let of = |text: &str| {
+            let map = BTreeMap::from([("memory.available".to_owned(), text.to_owned())]);
+            kept_free(Some(&map), &capacity())
+        };
+        assert_eq!(of("100Mi"), 100 << 20);
+        assert_eq!(of("25%"), 2 << 30);
+        assert_eq!((of("0%"), of("100%")), (0, 0));
+        assert_eq!(kept_free(Some(&BTreeMap::new()), &capacity()), 0);
+        assert_eq!(kept_free(None, &capacity()), 0);
     }
 
     #[test]

@@ -82,20 +82,31 @@ pub fn of_containers(spec: &PodSpec, side: Side, mut each: impl FnMut(&Amounts))
     total
 }
 
-/// Requests of the whole pod: pod-level ones before sums, and the overhead.
+/// Requests or limits of the whole pod without its overhead: pod-level ones before
+/// sums; `each` as for [`of_containers`].
+pub fn without_overhead(spec: &PodSpec, side: Side, each: impl FnMut(&Amounts)) -> Amounts {
+    let mut total = of_containers(spec, side, each);
+    total.extend(of_pod_level(spec, side));
+    total
+}
+
+/// What the pod costs besides its containers.
+pub fn overhead(spec: &PodSpec) -> Amounts {
+    all(spec.overhead.as_ref())
+}
+
+/// Requests of the whole pod and its overhead.
 pub fn pod_requests(spec: &PodSpec) -> Amounts {
-    let mut total = of_containers(spec, Side::Request, |_| {});
-    total.extend(of_pod_level(spec, Side::Request));
-    add(&mut total, &all(spec.overhead.as_ref()));
+    let mut total = without_overhead(spec, Side::Request, |_| {});
+    add(&mut total, &overhead(spec));
     total
 }
 
 /// Limits of the whole pod; `each` as for [`of_containers`]. Overhead is added only
 /// to what is limited.
 pub fn pod_limits(spec: &PodSpec, each: impl FnMut(&Amounts)) -> Amounts {
-    let mut total = of_containers(spec, Side::Limit, each);
-    total.extend(of_pod_level(spec, Side::Limit));
-    for (name, more) in all(spec.overhead.as_ref()) {
+    let mut total = without_overhead(spec, Side::Limit, each);
+    for (name, more) in overhead(spec) {
         if let Some(value) = total.get_mut(&name).filter(|value| **value != 0) {
             *value = value.saturating_add(more);
         }

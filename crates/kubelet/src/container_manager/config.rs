@@ -2,18 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use cgroups::{Driver, Hierarchy, Version};
+use cgroups::{Address, Driver, Hierarchy, Version};
 use kubelet_config::Config;
 
-use super::allocatable::Reserved;
+use super::allocatable::{Allocatable, Reserved, kept_free};
 use super::executor::{Enforced, NodeGroups};
 use super::machine;
 use super::rules::{Rules, Swap};
 
-/// Where machines mount control groups.
 const MOUNT: &str = "/sys/fs/cgroup";
 /// Where the kernel lists huge page sizes.
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
+
+/// Where machines mount control groups.
+pub(crate) fn mount() -> &'static Path {
+    Path::new(MOUNT)
+}
 
 /// The configured driver; the runtime's own word comes before it.
 pub(crate) fn driver(config: &Config) -> Driver {
@@ -63,7 +67,19 @@ pub(crate) fn node_groups(config: &Config) -> NodeGroups {
         kube: (Reserved::parse(wire.kube_reserved.as_ref()), group(&wire.kube_reserved_cgroup)),
         enforced: Enforced::parse(wire.enforce_node_allocatable.as_deref().unwrap_or_default()),
         huge_page_sizes: huge_page_sizes(),
+        systemd: Address::usual(),
     }
+}
+
+/// What one container may use at the most. The memory that must stay free counts,
+/// unless it is to be `ignored` here.
+pub(crate) fn allocatable(config: &Config, eviction_ignored: bool) -> Allocatable {
+    let wire = config.wire();
+    let capacity = machine::capacity(Path::new("/"));
+    let thresholds = wire.eviction_hard.as_ref().filter(|_| !eviction_ignored);
+    let system = Reserved::parse(wire.system_reserved.as_ref());
+    let kube = Reserved::parse(wire.kube_reserved.as_ref());
+    Allocatable::of(&capacity, system, kube, kept_free(thresholds, &capacity))
 }
 
 fn huge_page_sizes() -> Vec<u64> {

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use cgroups::{CgroupError, CgroupName, Driver, Hierarchy, Limits, SHARES_MIN, Tree};
+use cgroups::{
+    Address, CgroupError, CgroupName, Driver, Hierarchy, Limits, SHARES_MIN, Systemd, Tree,
+};
 use kubelet_model::PodUid;
 
 use super::allocatable::{self, Capacity, OverReserved, Reserved};
@@ -49,6 +51,18 @@ impl Enforced {
     }
 }
 
+/// A reservation that is enforced on a group of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reservation<'a> {
+    /// Whose it is, as events say it: `System` or `Kube`.
+    pub whose: &'static str,
+    /// Only processors, whose lack slows but does not kill.
+    pub compressible_only: bool,
+    /// The group, as it is configured.
+    pub group: &'a str,
+    amount: Reserved,
+}
+
 /// What the configuration says about the machine's groups.
 #[derive(Debug, Clone)]
 pub struct NodeGroups {
@@ -66,6 +80,8 @@ pub struct NodeGroups {
     pub enforced: Enforced,
     /// Huge page sizes of the machine in bytes.
     pub huge_page_sizes: Vec<u64>,
+    /// Where systemd is asked, if groups are its own.
+    pub systemd: Vec<Address>,
 }
 
 /// The pods' groups on a real machine.
@@ -80,6 +96,11 @@ impl NodeCgroups {
     /// Groups whose driver is not known yet.
     pub fn new(groups: NodeGroups) -> Self {
         Self { groups, driver: OnceLock::new(), tree: OnceLock::new() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn groups(&self) -> &NodeGroups {
+        &self.groups
     }
 
     /// Settles who makes the groups; the first word counts.
@@ -98,21 +119,37 @@ impl NodeCgroups {
         allocatable::check(&groups.capacity, groups.system.0, groups.kube.0)
     }
 
-    /// Limits the groups that reservations are for. They must exist.
-    pub fn enforce_reserved(&self) -> Result<(), CgroupError> {
+    /// The reservations that are enforced, in order.
+    pub fn reservations(&self) -> Vec<Reservation<'_>> {
         let NodeGroups { system, kube, enforced, .. } = &self.groups;
-        for (on, (reserved, group), compressible_only) in [
-            (enforced.system, system, false),
-            (enforced.kube, kube, false),
-            (enforced.system_compressible, system, true),
-            (enforced.kube_compressible, kube, true),
-        ] {
-            if on {
-                let name = CgroupName::parse(group)?;
-                self.tree()?.apply(&name, &reserved.group(compressible_only))?;
-            }
-        }
-        Ok(())
+        let all = [
+            (enforced.system, "System", system, false),
+            (enforced.kube, "Kube", kube, false),
+            (enforced.system_compressible, "System", system, true),
+            (enforced.kube_compressible, "Kube", kube, true),
+        ];
+        let on = all.into_iter().filter(|(on, ..)| *on);
+        on.map(|(_, whose, (amount, group), compressible_only)| Reservation {
+            whose,
+            compressible_only,
+            group,
+            amount: *amount,
+        })
+        .collect()
+    }
+
+    /// Limits the group that a reservation is for. It must exist.
+    pub fn enforce_reserved(&self, reservation: &Reservation<'_>) -> Result<(), CgroupError> {
+        let tree = self.tree()?;
+        let name = CgroupName::parse_for(reservation.group, tree.driver())?;
+        tree.apply(&name, &reservation.amount.group(reservation.compressible_only))
+    }
+
+    /// The group of all pods, as events name it: `["kubepods"]`.
+    pub fn pods_group_text(&self) -> String {
+        let parts = self.groups.root.split('/').filter(|part| !part.is_empty());
+        let parts: Vec<String> = parts.chain([PODS]).map(|part| format!("{part:?}")).collect();
+        format!("[{}]", parts.join(" "))
     }
 
     fn tree(&self) -> Result<&Tree, CgroupError> {
@@ -121,13 +158,10 @@ impl NodeCgroups {
         }
         let driver = *self.driver.get().ok_or(CgroupError::DriverUnknown)?;
         let hierarchy = Hierarchy::detect(&self.groups.mount)?;
-        Ok(self.tree.get_or_init(|| Tree::new(hierarchy, driver)))
-    }
-
-    /// Under systemd the runtime asks for the slices it needs, with the parent it
-    /// is told; their values are systemd's.
-    fn is_left_to_systemd(&self) -> bool {
-        self.driver.get() == Some(&Driver::Systemd)
+        Ok(self.tree.get_or_init(|| match driver {
+            Driver::Cgroupfs => Tree::new(hierarchy, driver),
+            Driver::Systemd => Tree::under(hierarchy, Systemd::at(self.groups.systemd.clone())),
+        }))
     }
 
     fn pods_name(&self) -> Result<CgroupName, CgroupError> {
@@ -160,9 +194,6 @@ impl NodeCgroups {
 
 impl PodCgroups for NodeCgroups {
     fn prepare(&self) -> Result<(), CgroupError> {
-        if self.is_left_to_systemd() {
-            return Ok(());
-        }
         let tree = self.tree()?;
         for (class, shares) in
             [(QosClass::Burstable, None), (QosClass::BestEffort, Some(SHARES_MIN))]
@@ -179,12 +210,6 @@ impl PodCgroups for NodeCgroups {
     }
 
     fn enforce(&self) -> Result<(), CgroupError> {
-        if self.is_left_to_systemd() {
-            tracing::warn!(
-                "cgroup driver systemd: pods get slices of upstream's names, but the limits of                  pods and of all pods together are not set; use the cgroupfs driver for those"
-            );
-            return Ok(());
-        }
         let NodeGroups { capacity, system, kube, enforced, .. } = &self.groups;
         let limits = allocatable::pods_group(capacity, system.0, kube.0, enforced.pods);
         self.tree()?.apply(&self.pods_name()?, &limits)
@@ -193,9 +218,6 @@ impl PodCgroups for NodeCgroups {
     fn ensure_pod(&self, pod: &PodCgroupSpec) -> Result<String, CgroupError> {
         let name = self.pod_name(pod.class, &pod.uid)?;
         let tree = self.tree()?;
-        if self.is_left_to_systemd() {
-            return Ok(name.path(tree.driver()));
-        }
         self.prepare()?;
         tree.create(&name)?;
         // As upstream: a kernel that refuses one value still runs the pod, whose
@@ -207,9 +229,6 @@ impl PodCgroups for NodeCgroups {
     }
 
     fn remove_pod(&self, uid: &PodUid) -> Result<(), CgroupError> {
-        if self.is_left_to_systemd() {
-            return Ok(());
-        }
         let tree = self.tree()?;
         for class in QosClass::ALL {
             match self.pod_name(class, uid) {
@@ -223,9 +242,6 @@ impl PodCgroups for NodeCgroups {
     }
 
     fn pods(&self) -> Result<Vec<PodUid>, CgroupError> {
-        if self.is_left_to_systemd() {
-            return Ok(Vec::new());
-        }
         let tree = self.tree()?;
         let mut found = Vec::new();
         for class in QosClass::ALL {
@@ -239,9 +255,6 @@ impl PodCgroups for NodeCgroups {
     }
 
     fn set_qos(&self, burstable_shares: u64) -> Result<(), CgroupError> {
-        if self.is_left_to_systemd() {
-            return Ok(());
-        }
         let tree = self.tree()?;
         self.prepare()?;
         for (class, shares) in

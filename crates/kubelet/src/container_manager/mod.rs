@@ -23,7 +23,7 @@ use std::sync::Arc;
 use cgroups::CgroupError;
 use kubelet_model::{DesiredPod, PodUid};
 
-pub use executor::{Enforced, NodeCgroups, NodeGroups};
+pub use executor::{Enforced, NodeCgroups, NodeGroups, Reservation};
 pub use qos::{QosClass, qos_class};
 pub use rules::{Rules, Swap};
 

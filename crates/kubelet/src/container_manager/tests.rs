@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use cgroups::{CgroupError, CgroupName, Driver, Hierarchy, Limits, Tree};
+use cgroups::{Address, CgroupError, CgroupName, Driver, Hierarchy, Limits, Tree};
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::{DesiredPod, PodUid, Source};
 
@@ -153,6 +153,7 @@ fn node(mount: &Path, root: &str, driver: Option<Driver>) -> NodeCgroups {
         kube: (Reserved::default(), String::new()),
         enforced: Enforced::parse(&["pods".to_owned(), "system-reserved".to_owned()]),
         huge_page_sizes: vec![2 << 20],
+        systemd: vec![Address { path: mount.join("nobody.sock"), bus: true }],
     });
     if let Some(driver) = driver {
         groups.set_driver(driver);
@@ -191,7 +192,8 @@ fn a_node_of_version_2() {
     let cgroups = Arc::new(node(root.path(), "/", Some(Driver::Cgroupfs)));
     cgroups.prepare().unwrap();
     cgroups.enforce().unwrap();
-    cgroups.enforce_reserved().unwrap();
+    let [reservation] = cgroups.reservations()[..] else { panic!("one reservation") };
+    cgroups.enforce_reserved(&reservation).unwrap();
     assert_eq!(read(&root, "kubepods/cpu.weight"), "79");
     assert_eq!(read(&root, "kubepods/memory.max"), (1 << 29).to_string());
     assert_eq!(read(&root, "kubepods/hugetlb.2MB.max"), "0");
@@ -216,6 +218,62 @@ fn a_node_of_version_2() {
     assert_eq!(handle.orphans(&known).unwrap(), [PodUid::from("b-1")]);
     handle.remove(&PodUid::from("absent")).unwrap();
     handle.remove(&PodUid::from("../not/a/name")).unwrap();
+}
+
+#[test]
+fn reservations_and_the_names_of_groups() {
+    let mut groups = node(Path::new("/nonexistent"), "/a/b", None).groups().clone();
+    assert_eq!(NodeCgroups::new(groups.clone()).pods_group_text(), r#"["a" "b" "kubepods"]"#);
+    let names = ["kube-reserved-compressible", "system-reserved-compressible", "kube-reserved"];
+    groups.enforced = Enforced::parse(&names.map(str::to_owned));
+    groups.kube.1 = "/kube".to_owned();
+    let groups = NodeCgroups::new(groups);
+    let all: Vec<_> =
+        groups.reservations().iter().map(|r| (r.whose, r.compressible_only, r.group)).collect();
+    assert_eq!(all, [("Kube", false, "/kube"), ("System", true, "/sys"), ("Kube", true, "/kube")]);
+}
+
+/// Each minute until both are in force; what is done is not done, or told, again.
+#[tokio::test(start_paused = true)]
+async fn users_are_told_what_is_enforced() {
+    let root = mimic(&[]);
+    let groups = node(root.path(), "/", Some(Driver::Cgroupfs));
+    let (events, recorder) = crate::events::NodeEvents::for_test();
+    let enforcing = worker::enforce(&groups, &events);
+    let short = std::time::Duration::from_secs(90);
+    assert!(tokio::time::timeout(short, enforcing).await.is_err(), "a group is missing");
+    let lines = recorder.node_lines();
+    assert_eq!(
+        lines[0],
+        "Normal NodeAllocatableEnforced: Updated Node Allocatable limit across pods"
+    );
+    let failure = "Warning FailedNodeAllocatableEnforcement: \
+                   Failed to enforce System Reserved Cgroup Limits on \"/sys\": cannot write";
+    assert!(lines[1].starts_with(failure), "{}", lines[1]);
+    assert_eq!(lines.len(), 2);
+    let count = recorder.all().iter().map(|event| event.count).collect::<Vec<_>>();
+    assert_eq!(count, [1, 2], "tried twice in a minute and a half");
+
+    let root = mimic(&["sys"]);
+    let (events, recorder) = crate::events::NodeEvents::for_test();
+    worker::enforce(&node(root.path(), "/", Some(Driver::Cgroupfs)), &events).await;
+    assert_eq!(
+        recorder.node_lines(),
+        [
+            "Normal NodeAllocatableEnforced: Updated Node Allocatable limit across pods",
+            "Normal NodeAllocatableEnforced: Updated limits on system reserved cgroup /sys",
+        ]
+    );
+
+    let root = mimic(&["sys"]);
+    std::fs::remove_file(root.path().join("kubepods/memory.max")).unwrap();
+    let (events, recorder) = crate::events::NodeEvents::for_test();
+    let groups = node(root.path(), "/", Some(Driver::Cgroupfs));
+    let enforcing = worker::enforce(&groups, &events);
+    assert!(tokio::time::timeout(short, enforcing).await.is_err(), "a limit is refused");
+    let failure = "Warning FailedNodeAllocatableEnforcement: \
+                   Failed to update Node Allocatable Limits [\"kubepods\"]: cannot write";
+    assert!(recorder.node_lines().iter().any(|line| line.starts_with(failure)));
 }
 
 #[test]
@@ -248,17 +306,22 @@ fn what_a_pod_is_told_when_its_group_cannot_be_made() {
 }
 
 #[test]
-fn under_systemd_pods_are_only_given_names() {
-    let root = mimic(&[]);
+fn under_systemd_nothing_is_done_without_it() {
+    let root = mimic(&["kubepods.slice", "kubepods.slice/kubepods-podu_1.slice"]);
     let cgroups = Arc::new(node(root.path(), "/", Some(Driver::Systemd)));
     let handle = PodContainers::new(Arc::clone(&cgroups) as Arc<dyn PodCgroups>, Rules::default());
     let pod = pod_of("u-1", &containers(&[BOTH]));
-    let parent = handle.ensure(&pod).unwrap();
-    assert!(parent.ends_with("kubepods-podu_1.slice"), "{parent}");
-    cgroups.enforce().unwrap();
-    handle.refresh_qos(std::iter::once(&pod)).unwrap();
-    handle.remove(pod.uid()).unwrap();
-    assert!(handle.orphans(&BTreeSet::new()).unwrap().is_empty());
+    assert_eq!(handle.orphans(&BTreeSet::new()).unwrap(), [PodUid::from("u-1")]);
+    for result in [
+        handle.ensure(&pod).map(drop),
+        handle.refresh_qos(std::iter::once(&pod)),
+        handle.remove(pod.uid()),
+        cgroups.enforce(),
+    ] {
+        let error = result.unwrap_err();
+        assert!(matches!(error, CgroupError::SystemdUnreachable { .. }), "{error}");
+    }
+    assert_eq!(read(&root, "kubepods.slice/memory.max"), "max");
 }
 
 /// Leaves nothing behind, also when the test fails.
@@ -310,6 +373,7 @@ fn a_real_node() {
         handle.remove(pod.uid()).unwrap();
     }
     assert!(handle.orphans(&BTreeSet::new()).unwrap().is_empty());
-    let missing = cgroups.enforce_reserved().unwrap_err();
+    let [reservation] = cgroups.reservations()[..] else { panic!("one reservation") };
+    let missing = cgroups.enforce_reserved(&reservation).unwrap_err();
     assert!(matches!(missing, CgroupError::Write { .. } | CgroupError::Read { .. }), "{missing}");
 }

@@ -6,6 +6,7 @@
 
 mod correlate;
 mod lru;
+mod node;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use kubelet_model::{EventObject, EventType};
 use crate::ports::Clock;
 use correlate::{Correlator, Key};
 use lru::Lru;
+pub use node::NodeEvents;
 
 /// Events kept; older ones are forgotten. A node of 110 pods that each crash
 /// and pull makes some 1,000 distinct events.

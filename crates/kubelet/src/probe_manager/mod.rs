@@ -7,6 +7,7 @@
 //! Upstream: pkg/kubelet/prober, pkg/kubelet/prober/results.
 
 mod ask;
+mod metrics;
 mod plan;
 mod question;
 mod table;
@@ -25,6 +26,7 @@ use kubelet_model::{
 };
 use tokio::sync::{Notify, oneshot};
 
+use self::metrics::{Snapshot, Whose};
 use self::table::{Key, Table};
 use self::worker::Worker;
 use crate::events::Recorder;
@@ -111,7 +113,13 @@ impl Probes {
         }
         let (stop, stopped) = oneshot::channel();
         let trigger = Arc::new(Notify::new());
-        let handle = table::Handle::new(stop, Arc::clone(&trigger), sidecar);
+        let whose = Whose {
+            namespace: pod.namespace().to_owned(),
+            pod: pod.name().to_owned(),
+            container: container.name.clone(),
+            kind,
+        };
+        let handle = table::Handle::new(stop, Arc::clone(&trigger), sidecar, whose);
         let Some(ticket) = self.0.table().register(pod.uid(), key, handle) else { return };
         let worker =
             Worker::new(Arc::clone(&self.0), pod, container, probe, ticket, trigger, sidecar);
@@ -132,6 +140,13 @@ impl Probes {
     /// What is known of a pod's containers now.
     pub fn results(&self, uid: &PodUid) -> ProbeResults {
         self.0.table().results(uid)
+    }
+
+    /// What the probes that run have found so far, as `/metrics/probes` tells it.
+    pub fn metrics(&self) -> String {
+        let agent_started = self.agent_started().as_millisecond() as f64 / 1e3;
+        let tallies = self.0.table().tallies();
+        Snapshot { tallies, agent_started }.text()
     }
 
     /// Follows a pod's results, for one reader at a time.

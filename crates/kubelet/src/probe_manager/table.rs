@@ -9,6 +9,7 @@ use std::sync::Arc;
 use kubelet_model::{ContainerName, PodUid, ProbeKind, ProbeResult, ProbeResults};
 use tokio::sync::{Notify, oneshot};
 
+use super::metrics::{Tally, Whose};
 use super::plan::Change;
 
 /// One probe of a pod.
@@ -32,11 +33,18 @@ pub(super) struct Handle {
     trigger: Arc<Notify>,
     sidecar: bool,
     number: u64,
+    /// Whose probe it is, and what it has found.
+    tally: (Whose, Tally),
 }
 
 impl Handle {
-    pub(super) fn new(stop: oneshot::Sender<()>, trigger: Arc<Notify>, sidecar: bool) -> Self {
-        Self { _stop: stop, trigger, sidecar, number: 0 }
+    pub(super) fn new(
+        stop: oneshot::Sender<()>,
+        trigger: Arc<Notify>,
+        sidecar: bool,
+        whose: Whose,
+    ) -> Self {
+        Self { _stop: stop, trigger, sidecar, number: 0, tally: (whose, Tally::default()) }
     }
 
     /// Makes the worker try once, now.
@@ -106,6 +114,22 @@ impl Table {
         if news {
             pod.changed.notify_one();
         }
+    }
+
+    /// Counts what a worker found.
+    pub(super) fn count(&mut self, ticket: &Ticket, count: impl FnOnce(&mut Tally)) {
+        let pod = self.pod_of(ticket);
+        if let Some(handle) = pod.and_then(|pod| pod.workers.get_mut(&ticket.key)) {
+            count(&mut handle.tally.1);
+        }
+    }
+
+    /// What every probe has found so far.
+    pub(super) fn tallies(&self) -> Vec<(Whose, PodUid, Tally)> {
+        let all =
+            self.pods.iter().flat_map(|(uid, pod)| pod.workers.values().map(move |w| (uid, w)));
+        all.map(|(uid, Handle { tally: (whose, tally), .. })| (whose.clone(), uid.clone(), *tally))
+            .collect()
     }
 
     /// A worker has ended, with this left to undo.

@@ -95,6 +95,7 @@ impl Worker {
 
     /// One turn; false if it was the last.
     async fn tick(&mut self) -> bool {
+        let began = self.shared.ports.clock.mono();
         let status = self.shared.statuses.get(&self.ticket.uid);
         let seen = look(status.as_deref(), self.ticket.key.container.as_str());
         let moment = Moment {
@@ -112,8 +113,15 @@ impl Worker {
         let ports = &self.shared.ports;
         let outcome = ask::ask(ports, &self.question, &id, ip, self.timeout).await;
         let verdict = self.tell(outcome);
+        let took = self.shared.ports.clock.mono().since(began);
         let change = self.course.count(self.rules, &id, verdict);
-        self.shared.table().apply(&self.ticket, change.into_iter().collect());
+        let mut table = self.shared.table();
+        table.count(&self.ticket, |tally| match verdict {
+            Verdict::Well => tally.succeed(took),
+            Verdict::Unwell => tally.fail(),
+            Verdict::Void => {}
+        });
+        table.apply(&self.ticket, change.into_iter().collect());
         true
     }
 

@@ -49,8 +49,7 @@ pub(super) fn container_config(
     let place = Place {
         pod_ips: facts.pod_ips,
         node_ips: &settings.node_ips,
-        cpus: settings.machine.cpus,
-        memory_bytes: settings.memory_bytes,
+        allocatable: settings.allocatable,
     };
     let environment = env::environment(pod, container, &place)?;
     let namespaces = with_target(facts.namespaces, facts.target);

@@ -3,6 +3,8 @@
 //! Pure: the node's resolver file comes in as text, warnings go out as data.
 //! Upstream: pkg/kubelet/network/dns.
 
+use std::path::Path;
+
 use cri::v1;
 use k8s_openapi::api::core::v1::{PodDNSConfig, PodDNSConfigOption};
 use kubelet_model::DesiredPod;
@@ -10,11 +12,13 @@ use kubelet_model::DesiredPod;
 use crate::settings::Settings;
 
 /// Resolver files are this long at the most.
-pub(super) const RESOLV_CONF_BYTES_MAX: usize = 10 * 1024 * 1024;
+pub(crate) const RESOLV_CONF_BYTES_MAX: usize = 10 * 1024 * 1024;
 const SERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
 const SEARCH_CHARS_MAX: usize = 2_048;
 const SEARCH_DOMAIN_MAX: usize = 253;
+/// Search domains that a pod gets besides its node's, where there is a cluster domain.
+const CLUSTER_SEARCHES: usize = 3;
 
 /// What a user should know of a pod's name resolution.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,6 +146,33 @@ fn fit(config: &mut v1::DnsConfig, notices: &mut Vec<Notice>) {
              search line is: {}",
             config.searches.join(" ")
         )));
+    }
+}
+
+/// Does the node's own resolver file say more than pods can be given? In upstream's
+/// words, for an event about the node.
+pub(crate) fn limits_problem(text: &str, path: &Path, settings: &Settings) -> Option<String> {
+    let searches = match parse(text) {
+        Ok(config) => config.searches,
+        Err(problem) => return Some(problem),
+    };
+    let file = path.display();
+    let of_cluster = if settings.cluster_domain.is_empty() { 0 } else { CLUSTER_SEARCHES };
+    let count_max = SEARCHES_MAX - of_cluster;
+    if searches.len() > count_max {
+        Some(format!(
+            "Resolv.conf file '{file}' contains search line consisting of more than {count_max} domains!"
+        ))
+    } else if searches.iter().any(|domain| domain.len() > SEARCH_DOMAIN_MAX) {
+        Some(format!(
+            "Resolv.conf file \"{file}\" contains a search path which length is more than allowed {SEARCH_DOMAIN_MAX} chars!"
+        ))
+    } else if searches.join(" ").len() > SEARCH_CHARS_MAX {
+        Some(format!(
+            "Resolv.conf file '{file}' contains search line which length is more than allowed {SEARCH_CHARS_MAX} chars!"
+        ))
+    } else {
+        None
     }
 }
 

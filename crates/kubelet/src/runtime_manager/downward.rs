@@ -9,6 +9,8 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceFieldSelector};
 use kubelet_model::DesiredPod;
 use kubelet_model::quantity::Quantity;
 
+use crate::container_manager::allocatable::Allocatable;
+
 /// Facts about the node and the pod's place on it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
@@ -16,10 +18,8 @@ pub(super) struct Place<'a> {
     pub(super) pod_ips: &'a [String],
     /// Addresses of the node, primary first.
     pub(super) node_ips: &'a [String],
-    /// Processors of the node.
-    pub(super) cpus: u32,
-    /// Memory of the node.
-    pub(super) memory_bytes: u64,
+    /// What the node gives to a container that nothing else limits.
+    pub(super) allocatable: Allocatable,
 }
 
 /// The value of a field of the pod.
@@ -109,16 +109,16 @@ pub(super) fn resource(
     Ok(whole.to_string())
 }
 
-/// What an unlimited container may use: what the pod may, else what the node has.
+/// What an unlimited container may use: what the pod may, else what the node gives.
 fn default_limit(spec: &PodSpec, name: &str, place: &Place<'_>) -> i64 {
     let of_pod = spec.resources.as_ref().and_then(|resources| resources.limits.as_ref());
     let of_pod = of_pod.and_then(|limits| limits.get(name));
     let of_pod = of_pod.and_then(|text| Quantity::parse(&text.0)).filter(|q| !q.is_zero());
     match (name, of_pod) {
         ("cpu", Some(limit)) => limit.milli(),
-        ("cpu", None) => i64::from(place.cpus).saturating_mul(1_000),
+        ("cpu", None) => place.allocatable.cpu_milli,
         ("memory", Some(limit)) => limit.units(),
-        ("memory", None) => i64::try_from(place.memory_bytes).unwrap_or(i64::MAX),
+        ("memory", None) => place.allocatable.memory_bytes,
         _ => 0,
     }
 }
@@ -135,6 +135,8 @@ mod tests {
     use super::*;
     use crate::runtime_manager::testing::pod_with;
 
+    const NODE: Allocatable = Allocatable { cpu_milli: 3_500, memory_bytes: 1 << 30 };
+
     fn ips(list: &[&str]) -> Vec<String> {
         list.iter().map(|ip| (*ip).to_owned()).collect()
     }
@@ -147,8 +149,7 @@ mod tests {
             r#""nodeName":"n1""#,
         );
         let (pod_ips, node_ips) = (ips(&["10.0.0.2", "fd00::2"]), ips(&["192.0.2.1", "fd00::1"]));
-        let place =
-            Place { pod_ips: &pod_ips, node_ips: &node_ips, cpus: 4, memory_bytes: 1 << 30 };
+        let place = Place { pod_ips: &pod_ips, node_ips: &node_ips, allocatable: NODE };
         for (path, expected) in [
             ("metadata.name", "web-node"),
             ("metadata.namespace", "ns"),
@@ -178,7 +179,7 @@ mod tests {
     fn resources() {
         let container = r#","resources":{"limits":{"cpu":"1500m","memory":"3Mi"},"requests":{"cpu":"1","hugepages-2Mi":"4Mi"}}"#;
         let pod = pod_with("", container, r#""initContainers":[{"name":"i","image":"i"}]"#);
-        let place = Place { pod_ips: &[], node_ips: &[], cpus: 4, memory_bytes: 1 << 30 };
+        let place = Place { pod_ips: &[], node_ips: &[], allocatable: NODE };
         let read = |of: &str, container: &str, divisor: &str| {
             let json = format!(
                 r#"{{"resource":"{of}","containerName":"{container}","divisor":"{divisor}"}}"#
@@ -206,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn missing_limits_are_the_pods_then_the_nodes() {
-        let place = Place { pod_ips: &[], node_ips: &[], cpus: 4, memory_bytes: 1 << 30 };
+    fn missing_limits_are_the_pods_then_what_the_node_gives() {
+        let place = Place { pod_ips: &[], node_ips: &[], allocatable: NODE };
         let read = |pod: &DesiredPod, of: &str| {
             let selector = ResourceFieldSelector { resource: of.to_owned(), ..Default::default() };
             resource(pod.spec(), &pod.spec().containers[0], &selector, &place)
         };
         let plain = pod_with("", "", "");
-        assert_eq!(read(&plain, "limits.cpu").as_deref(), Ok("4"));
+        assert_eq!(read(&plain, "limits.cpu").as_deref(), Ok("4"), "rounded up");
         assert_eq!(read(&plain, "limits.memory").as_deref(), Ok("1073741824"));
         let limited = pod_with("", "", r#""resources":{"limits":{"cpu":"2","memory":"1Ki"}}"#);
         assert_eq!(read(&limited, "limits.cpu").as_deref(), Ok("2"));

@@ -110,6 +110,7 @@ pub(crate) fn expand(text: &str, values: &BTreeMap<String, String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::container_manager::allocatable::Allocatable;
     use crate::runtime_manager::testing::pod_with;
 
     #[test]
@@ -140,7 +141,8 @@ mod tests {
     fn resolve(container: &str) -> Result<Vec<String>, String> {
         let pod = pod_with("", container, "");
         let ips = ["10.0.0.2".to_owned()];
-        let place = Place { pod_ips: &ips, node_ips: &ips, cpus: 2, memory_bytes: 1 };
+        let allocatable = Allocatable { cpu_milli: 2_000, memory_bytes: 1 };
+        let place = Place { pod_ips: &ips, node_ips: &ips, allocatable };
         let env = environment(&pod, &pod.spec().containers[0], &place)?;
         Ok(env.iter().map(|(name, value)| format!("{name}={value}")).collect())
     }

@@ -72,6 +72,14 @@ pub enum ActionError {
         /// The cause.
         why: String,
     },
+    /// The pod's own directories cannot be made.
+    #[error("error making pod data directories: cannot create {}: {why}", .path.display())]
+    PodDirectories {
+        /// Which one.
+        path: PathBuf,
+        /// The cause.
+        why: String,
+    },
     /// The pod asks for what this node cannot give.
     #[error("{reason}: {message}")]
     Refused {

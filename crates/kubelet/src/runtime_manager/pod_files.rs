@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use kubelet_model::{DesiredPod, PodUid};
 
-use super::executor::{ActionError, Executor, file_error};
+use super::executor::{ActionError, Executor};
 use super::{hostname, hosts};
 use crate::ports::Fs;
 
@@ -34,8 +34,9 @@ impl Executor {
     pub(super) fn make_pod_dirs(&self) -> Result<(), ActionError> {
         let dir = pod_dir(&self.settings.root_dir, &self.identity.uid);
         for dir in [dir.clone(), dir.join("volumes"), dir.join("plugins")] {
-            let made = self.ports.fs.create_dir_all(&dir, DIR_MODE);
-            made.map_err(file_error("create", &dir))?;
+            self.ports.fs.create_dir_all(&dir, DIR_MODE).map_err(|error| {
+                ActionError::PodDirectories { path: dir.clone(), why: error.to_string() }
+            })?;
         }
         Ok(())
     }

@@ -31,24 +31,36 @@ pub(super) fn linux_resources(
     let spec = pod.spec();
     let requests = of_container(container, Side::Request);
     let limits = effective_limits(spec, container);
-    let get = |list: &Amounts, name: &str| list.get(name).copied().unwrap_or(0);
-    let cpu_limit = get(&limits, "cpu");
     let mut resources = v1::LinuxContainerResources {
-        cpu_shares: i64::try_from(cpu_shares(requests.get("cpu").copied().unwrap_or(cpu_limit)))
-            .unwrap_or(i64::MAX),
-        memory_limit_in_bytes: get(&limits, "memory"),
         oom_score_adj: oom_score_adj(pod, container, memory_bytes),
         hugepage_limits: huge_page_limits(&limits, rules),
+        ..processors_and_memory(&requests, &limits, rules)
+    };
+    set_swap(&mut resources, pod, container, rules, memory_bytes);
+    resources
+}
+
+/// What containers, sandboxes and overheads have in common: shares, quota, memory.
+/// A processor request that is not named is as large as the limit.
+pub(super) fn processors_and_memory(
+    requests: &Amounts,
+    limits: &Amounts,
+    rules: &Rules,
+) -> v1::LinuxContainerResources {
+    let limit = |name: &str| limits.get(name).copied().unwrap_or(0);
+    let request = requests.get("cpu").copied().unwrap_or_else(|| limit("cpu"));
+    let mut resources = v1::LinuxContainerResources {
+        cpu_shares: i64::try_from(cpu_shares(request)).unwrap_or(i64::MAX),
+        memory_limit_in_bytes: limit("memory"),
         ..Default::default()
     };
     if rules.cpu_quota {
-        resources.cpu_quota = cpu_quota_us(cpu_limit, rules.cpu_period_us);
+        resources.cpu_quota = cpu_quota_us(limit("cpu"), rules.cpu_period_us);
         resources.cpu_period = i64::try_from(rules.cpu_period_us).unwrap_or(i64::MAX);
     }
     if rules.unified && rules.oom_ends_container {
         resources.unified.insert("memory.oom.group".to_owned(), "1".to_owned());
     }
-    set_swap(&mut resources, pod, container, rules, memory_bytes);
     resources
 }
 

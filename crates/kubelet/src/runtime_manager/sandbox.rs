@@ -128,6 +128,60 @@ fn told(error: &ActionError) -> (&'static str, String) {
             };
             (FAILED, format!("Failed to create pod sandbox: {why}"))
         }
+        ActionError::PodDirectories { .. } => ("Failed", error.to_string()),
         other => (FAILED, format!("Failed to create pod sandbox: {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cri::{ClientConfig, CriClient};
+    use kubelet_model::{Mono, ObservedPod};
+
+    use super::*;
+    use crate::events::Recorder;
+    use crate::image_manager::Images;
+    use crate::ports::Ports;
+    use crate::runtime_manager::PodIdentity;
+    use crate::runtime_manager::testing::pod;
+    use crate::settings::Settings;
+
+    /// Directories come first: the runtime is not even asked.
+    #[tokio::test]
+    async fn a_pod_without_directories_fails_in_upstreams_words() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").expect("a file");
+        let nobody = ClientConfig {
+            runtime_endpoint: format!("unix://{}/nobody.sock", dir.path().display()),
+            image_endpoint: None,
+            request_timeout: std::time::Duration::from_secs(1),
+        };
+        let ports = Ports::around(Arc::new(CriClient::new(nobody).expect("a client")));
+        let settings = Settings {
+            root_dir: file.clone(),
+            pod_logs_dir: dir.path().join("logs"),
+            ..Settings::for_node("n")
+        };
+        let recorder = Recorder::new(Arc::clone(&ports.clock));
+        let images = Images::start(&settings, &ports, &recorder);
+        let pod = pod("");
+        let seen = ObservedPod::absent(pod.uid().clone(), Mono::default());
+        let identity = PodIdentity::of(&pod);
+        let pod = Some(pod);
+        let (settings, recorded) = (Arc::new(settings), recorder.clone());
+        let mut executor = Executor::new(ports, settings, recorder, images, identity, pod, &seen);
+        let error = executor.create_sandbox(0).await.expect_err("no directory can be made");
+        let path = file.join("pods/u1");
+        let expected = format!(
+            "error making pod data directories: cannot create {}: Not a directory (os error 20)",
+            path.display()
+        );
+        assert_eq!(error.to_string(), expected);
+        let [event] = &recorded.all()[..] else { panic!("one event") };
+        assert_eq!((event.kind, event.reason), (EventType::Warning, "Failed"));
+        assert_eq!(event.message, expected);
     }
 }

@@ -58,7 +58,8 @@ pub(super) fn sandbox_config(
         linux: Some(v1::LinuxPodSandboxConfig {
             security_context: Some(security::of_sandbox(pod, namespaces(spec, users))),
             sysctls: sysctls(spec),
-            overhead: Some(sandbox_resources::overhead(spec)),
+            overhead: Some(sandbox_resources::of_overhead(spec, &settings.resources)),
+            resources: Some(sandbox_resources::of_containers(spec, &settings.resources)),
             ..Default::default()
         }),
         ..Default::default()
@@ -199,6 +200,11 @@ mod tests {
                     ..Default::default()
                 }),
                 overhead: Some(v1::LinuxContainerResources::default()),
+                resources: Some(v1::LinuxContainerResources {
+                    cpu_shares: 2,
+                    cpu_period: 100_000,
+                    ..Default::default()
+                }),
                 ..Default::default()
             }),
             ..Default::default()

@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::events::Recorder;
 use crate::metrics::Metrics;
 use crate::pleg::Observations;
+use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
 use crate::status_manager::{PodView, Statuses};
 
@@ -27,6 +28,8 @@ pub struct View {
     pub metrics: Arc<Metrics>,
     /// Events.
     pub recorder: Recorder,
+    /// What probes have found.
+    pub probes: Probes,
     /// What each worker is doing.
     pub progress: ProgressBoard,
 }
@@ -38,12 +41,13 @@ pub fn health_router() -> Router {
     Router::new().route("/healthz", get(healthz))
 }
 
-/// The read-only port: `/healthz`, `/pods`, `/metrics`.
+/// The read-only port: `/healthz`, `/pods`, `/metrics`, `/metrics/probes`.
 pub fn read_only_router(view: View) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
         .route("/pods", get(pods))
         .route("/metrics", get(metrics))
+        .route("/metrics/probes", get(probe_metrics))
         .with_state(view)
 }
 
@@ -66,6 +70,14 @@ fn with_status(view: PodView) -> Pod {
 async fn metrics(State(view): State<View>) -> Response {
     let (sandboxes, containers) = view.observations.counts();
     view.metrics.count(sandboxes, containers);
+    openmetrics(view.metrics.text())
+}
+
+async fn probe_metrics(State(view): State<View>) -> Response {
+    openmetrics(view.probes.metrics())
+}
+
+fn openmetrics(text: String) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    (StatusCode::OK, [(header::CONTENT_TYPE, kind)], view.metrics.text()).into_response()
+    (StatusCode::OK, [(header::CONTENT_TYPE, kind)], text).into_response()
 }

@@ -5,11 +5,11 @@
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubelet_model::ContainerKind;
+use kubelet_model::{ContainerKind, restart};
 
 use super::containers::{ContainerStatuses, ended, is_running};
 use super::generate::{Facts, Stage, generation, truncate};
-use super::{restart, restart_all};
+use super::restart_all;
 
 /// Reason and message of a condition.
 type Because = (&'static str, String);
@@ -40,7 +40,7 @@ pub(super) fn conditions(
     all.push(condition(facts, "Ready", ready));
     all.push(condition(facts, "ContainersReady", containers_ready));
     all.push(condition(facts, "PodScheduled", Ok(())));
-    if restart::could_restart_all(facts.pod.spec()) {
+    if restart::could_start_over(facts.pod.spec()) {
         all.push(all_restarting(facts, phase));
     }
     all

@@ -5,11 +5,13 @@ use k8s_openapi::api::core::v1::{
     ContainerStateWaiting, ContainerStatus, ContainerUser, LinuxContainerUser,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubelet_model::{ContainerState, Exit, ObservedContainer, RunsAs, WaitReason, Waiting};
+use kubelet_model::{
+    ContainerState, Exit, ObservedContainer, RunsAs, WaitReason, Waiting, restart,
+};
 
 use super::containers::{Scene, ended, is_running};
 use super::generate::{Facts, Stage, truncate};
-use super::restart::{RESTARTING_ALL, could_restart_all};
+use super::restart::RESTARTING_ALL;
 use super::{details, transitions};
 
 /// Exit code of a container that was lost track of.
@@ -137,7 +139,7 @@ fn restart_count(
     match newest.state {
         ContainerState::Unknown if is_running(before) => before.restart_count.saturating_add(1),
         // A restart of the whole pod removes the instances that the runtime counts by.
-        _ if !could_restart_all(facts.pod.spec()) => told,
+        _ if !restart::could_start_over(facts.pod.spec()) => told,
         ContainerState::Running { .. }
             if ended(before).is_some() && before.restart_count >= told =>
         {

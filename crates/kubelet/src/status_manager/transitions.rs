@@ -3,10 +3,10 @@
 //! Upstream: checkContainerStateTransition in pkg/kubelet/status.
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec, PodStatus};
-use kubelet_model::ContainerKind;
+use kubelet_model::{ContainerKind, restart};
 
 use super::containers::ended;
-use super::restart::{could_restart_all, may_restart};
+use super::restart::may_restart;
 
 /// Reason of an end that nobody saw.
 pub(super) const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
@@ -18,7 +18,7 @@ pub(super) fn illegal<'a>(
     new: &PodStatus,
 ) -> Option<&'a ContainerStatus> {
     let policy = spec.restart_policy.as_deref();
-    if !matches!(policy, Some("Never" | "OnFailure")) || could_restart_all(spec) {
+    if !matches!(policy, Some("Never" | "OnFailure")) || restart::could_start_over(spec) {
         return None;
     }
     let regular = revived(&old.container_statuses, &new.container_statuses)

@@ -2,8 +2,10 @@
 
 use expect_test::expect;
 
-use super::{check, dsl};
-use crate::pod_plan::restart_all::restarts_all;
+use kubelet_model::restart;
+
+use super::model::{World, end};
+use super::{check, dsl, render};
 
 #[test]
 fn a_containers_policy_comes_before_its_pods() {
@@ -77,7 +79,7 @@ fn an_exit_may_restart_the_whole_pod() {
 fn others_can_ask_whether_the_pod_starts_over() {
     let asks = |text: &str| {
         let scene = dsl::scene(text);
-        restarts_all(&scene.pod, &scene.seen)
+        restart::starts_over(scene.pod.spec(), &scene.seen)
     };
     let pod = "web Never policy=app/Never rule=app/In/42/RestartAllContainers";
     assert!(asks(&format!("{pod}: app exited=42")));
@@ -97,4 +99,28 @@ fn a_dead_sandbox_does_not_hinder_it() {
             create sandbox 1
             start app"#]],
     );
+}
+
+/// Nothing paces it, upstream neither: the back-off looks for an instance that has
+/// ended, and those are removed first. What other exits have earned stays.
+#[test]
+fn starting_over_waits_for_nothing() {
+    let pod =
+        "web Never policy=app/Never rule=app/In/42/RestartAllContainers rule=app/In/1/Restart";
+    let mut world = World::new(dsl::scene(&format!("{pod}: app exited=42 crashes=4")), 137);
+    for round in 0..5 {
+        let clear = world.plan();
+        let id = world.scene.seen.containers[0].id.clone();
+        assert_eq!(render::plan(&clear), format!("remove {id} keep log"), "round {round}");
+        world.perform(&clear.steps);
+        let start = world.plan();
+        assert_eq!(render::plan(&start), "start app", "round {round}");
+        world.perform(&start.steps);
+        end(&mut world.scene.seen.containers[0], 42);
+    }
+    end(&mut world.scene.seen.containers[0], 1);
+    expect![[r#"
+        app waits: CrashLoopBackOff
+        wake 80s"#]]
+    .assert_eq(&render::plan(&world.plan()));
 }

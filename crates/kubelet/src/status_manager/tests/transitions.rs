@@ -1,6 +1,7 @@
 //! Which statuses are refused.
 
-use std::sync::Arc;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
@@ -72,4 +73,50 @@ fn a_refused_status_does_not_hide_a_new_version_of_the_pod() {
     let [view] = &statuses.all()[..] else { panic!("one pod") };
     assert!(Arc::ptr_eq(&view.pod, newer.pod.pod()));
     assert_eq!(view.status.phase.as_deref(), Some("Succeeded"));
+}
+
+/// What is logged, line by line.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("log").write(text)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn during(work: impl FnOnce()) -> Vec<String> {
+        let log = Self::default();
+        let writer = log.clone();
+        let logger = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(logger, work);
+        let text = log.0.lock().expect("log").clone();
+        String::from_utf8(text).expect("text").lines().map(str::to_owned).collect()
+    }
+}
+
+#[test]
+fn a_refusal_is_logged_once_until_another_comes() {
+    let case = Case::new("Never | app db |");
+    let ended = || case.sees("app exited=1; db exited=1");
+    let statuses = Statuses::default();
+    statuses.set(&case.pod, ended());
+    let refusals = |status: PodStatus| {
+        let lines = Log::during(|| statuses.set(&case.pod, status));
+        assert_eq!(*statuses.get(case.pod.uid()).expect("a status"), ended(), "refused");
+        lines.into_iter().filter(|line| line.contains("ERROR")).collect::<Vec<_>>()
+    };
+    let [line] = &refusals(case.sees("app running; db exited=1"))[..] else { panic!("one line") };
+    assert!(line.contains("status refused: a container that ended for good came back"), "{line}");
+    assert!(line.contains("container=\"app\""), "{line}");
+    for _ in 0..3 {
+        assert!(refusals(case.sees("app running; db exited=1")).is_empty());
+    }
+    assert_eq!(refusals(case.sees("app exited=1; db running")).len(), 1, "another container");
+    statuses.set(&case.pod, ended());
+    assert_eq!(refusals(case.sees("app exited=1; db running")).len(), 1, "it had ended again");
 }
