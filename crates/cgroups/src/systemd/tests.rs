@@ -124,7 +124,9 @@ impl Talk {
         match mood {
             Mood::Silent => return Some(()),
             Mood::Babbles => return self.stream.write_all(&[b'x'; 64]).ok(),
-            Mood::Refuses(name) if !call.signature.is_empty() && !call.member.starts_with("Add") => {
+            Mood::Refuses(name)
+                if !call.signature.is_empty() && !call.member.starts_with("Add") =>
+            {
                 let body = Body::default().text("because");
                 return self.send(&message(3, call.serial, Some(("", name)), &body));
             }

@@ -166,7 +166,7 @@ mod tests {
             ..Settings::for_node("n")
         };
         let recorder = Recorder::new(Arc::clone(&ports.clock));
-        let images = Images::start(&settings, &ports, &recorder);
+        let images = Images::start(&settings, &ports, &recorder, &Default::default());
         let pod = pod("");
         let seen = ObservedPod::absent(pod.uid().clone(), Mono::default());
         let identity = PodIdentity::of(&pod);

@@ -92,7 +92,8 @@ impl Log {
     fn during(work: impl FnOnce()) -> Vec<String> {
         let log = Self::default();
         let writer = log.clone();
-        let logger = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let logger =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
         tracing::subscriber::with_default(logger, work);
         let text = log.0.lock().expect("log").clone();
         String::from_utf8(text).expect("text").lines().map(str::to_owned).collect()
