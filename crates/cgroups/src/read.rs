@@ -37,6 +37,17 @@ impl Tree {
         Ok(limits)
     }
 
+    /// Bytes of memory that the group and all below it use now; `None` if the
+    /// kernel does not tell.
+    pub fn memory_usage(&self, name: &CgroupName) -> Result<Option<u64>, CgroupError> {
+        let Some(dir) = self.dir("memory", name) else { return Ok(None) };
+        let file = match self.hierarchy().version() {
+            Version::V1 => "memory.usage_in_bytes",
+            Version::V2 => "memory.current",
+        };
+        unsigned(&dir.join(file))
+    }
+
     fn read_cpu(&self, dir: &Path, limits: &mut Limits) -> Result<(), CgroupError> {
         match self.hierarchy().version() {
             Version::V1 => {

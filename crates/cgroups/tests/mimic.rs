@@ -244,3 +244,16 @@ fn a_refused_value_says_what_to_do() {
     assert!(error.contains("the kernel lacks this controller"), "{error}");
     assert!(!root.path().join("kubepods/memory.max").exists());
 }
+
+#[test]
+fn memory_in_use() {
+    let pods = kubepods();
+    let machine = v1("kubepods");
+    assert_eq!(tree(machine.path()).memory_usage(&pods).unwrap(), None);
+    let files = [("memory.usage_in_bytes", "4096\n"), ("memory.current", "1\n")];
+    put(&machine.path().join("memory/kubepods"), &files);
+    assert_eq!(tree(machine.path()).memory_usage(&pods).unwrap(), Some(4096));
+    let machine = v2("cpu memory\n", "kubepods");
+    put(&machine.path().join("kubepods"), &[("memory.current", "8192\n")]);
+    assert_eq!(tree(machine.path()).memory_usage(&pods).unwrap(), Some(8192));
+}

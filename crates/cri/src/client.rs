@@ -244,6 +244,34 @@ impl Runtime for CriClient {
         call.send(self.runtime.clone().container_status(request), answers::container_status).await
     }
 
+    async fn update_container_resources(
+        &self,
+        id: &str,
+        resources: v1::LinuxContainerResources,
+    ) -> Result<(), CallError> {
+        let call = self.call("UpdateContainerResources", id);
+        let request = v1::UpdateContainerResourcesRequest {
+            container_id: id.to_owned(),
+            linux: Some(resources),
+            ..Default::default()
+        };
+        call.send(self.runtime.clone().update_container_resources(request), nothing).await
+    }
+    async fn update_pod_sandbox_resources(
+        &self,
+        id: &str,
+        overhead: v1::LinuxContainerResources,
+        resources: v1::LinuxContainerResources,
+    ) -> Result<(), CallError> {
+        let call = self.call("UpdatePodSandboxResources", id);
+        let request = v1::UpdatePodSandboxResourcesRequest {
+            pod_sandbox_id: id.to_owned(),
+            overhead: Some(overhead),
+            resources: Some(resources),
+        };
+        call.send(self.runtime.clone().update_pod_sandbox_resources(request), nothing).await
+    }
+
     async fn exec_sync(
         &self,
         id: &str,

@@ -45,6 +45,12 @@ impl std::fmt::Display for Of<'_> {
 }
 
 impl CallError {
+    /// The answer of a runtime that does not offer a call.
+    pub fn unimplemented(call: &'static str, object: &str) -> Self {
+        let message = "the runtime does not offer this call".to_owned();
+        let kind = CallErrorKind::Answered { code: tonic::Code::Unimplemented, message };
+        Self { call, object: object.to_owned(), kind }
+    }
     /// The runtime answered "no such object".
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(tonic::Code::NotFound)

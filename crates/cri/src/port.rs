@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
-use crate::error::{CallError, CallErrorKind};
+use crate::error::CallError;
 use crate::v1;
 
 /// What the kubelet asks of a CRI runtime and its image service.
@@ -62,6 +62,27 @@ pub trait Runtime: Send + Sync + 'static {
     /// Details of one container.
     async fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, CallError>;
 
+    /// Changes what a running container may use.
+    async fn update_container_resources(
+        &self,
+        id: &str,
+        resources: v1::LinuxContainerResources,
+    ) -> Result<(), CallError> {
+        let _ = resources;
+        Err(CallError::unimplemented("UpdateContainerResources", id))
+    }
+    /// Tells the runtime what a pod as a whole may use from now on. Many runtimes
+    /// answer [`CallError::is_unimplemented`].
+    async fn update_pod_sandbox_resources(
+        &self,
+        id: &str,
+        overhead: v1::LinuxContainerResources,
+        resources: v1::LinuxContainerResources,
+    ) -> Result<(), CallError> {
+        let _ = (overhead, resources);
+        Err(CallError::unimplemented("UpdatePodSandboxResources", id))
+    }
+
     /// Runs a command in a container and waits for its end, `limit` at the longest.
     /// A command that takes longer is [`CallError::is_deadline`].
     async fn exec_sync(
@@ -92,9 +113,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Downloads under way, of whichever pull. CRI has no such call; a runtime
     /// that cannot tell answers [`CallError::is_unimplemented`].
     async fn downloads(&self) -> Result<Vec<Download>, CallError> {
-        let message = "the runtime does not tell its downloads".to_owned();
-        let kind = CallErrorKind::Answered { code: tonic::Code::Unimplemented, message };
-        Err(CallError { call: "downloads", object: String::new(), kind })
+        Err(CallError::unimplemented("downloads", ""))
     }
 
     /// Follows container life-cycle events. A runtime that cannot stream them

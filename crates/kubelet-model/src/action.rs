@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::ids::{ContainerId, ContainerName, SandboxId};
+use crate::resources::ContainerResize;
 
 /// Time between the stop signal and the kill. It only shrinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,6 +86,16 @@ pub enum Action {
         /// Its number: the name of its log.
         restart_count: u32,
     },
+    /// Give running containers, and the pod as a whole, what they are allocated.
+    Resize {
+        /// Containers whose memory changes, those that shrink first.
+        memory: Vec<ContainerResize>,
+        /// Containers whose processors change, those that shrink first.
+        cpu: Vec<ContainerResize>,
+        /// A container starts with another size than before: the pod as a whole
+        /// must follow even if no running container changes.
+        pod: bool,
+    },
     /// Remove what the pod holds on the node: control group and directories.
     RemovePodFiles,
     /// Remove only the pod's control group: it has ended, but is still wanted.
@@ -112,6 +123,8 @@ pub enum StopReason {
     PostStartFailed,
     /// A container's exit restarts the whole pod.
     RestartAll,
+    /// It was resized, and its resize policy wants a restart for that.
+    Resized,
 }
 
 /// A plan's effects in order: actions inside a step run side by side.

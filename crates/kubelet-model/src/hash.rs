@@ -21,15 +21,25 @@ pub fn container_hash(name: &str, image: &str) -> u32 {
     fnv1a32(dump.as_bytes())
 }
 
-/// A JSON string as Go writes it: `<`, `>`, `&` and the two line separators escaped.
+/// A JSON string as Go writes it.
 fn go_json(text: &str) -> String {
-    let plain = serde_json::Value::from(text).to_string();
-    plain
-        .replace('<', "\\u003c")
+    escape_as_go(&serde_json::Value::from(text).to_string())
+}
+
+/// JSON with what Go escapes beside: `<`, `>`, `&` and the two line separators.
+/// None of them occurs in JSON but inside strings.
+pub fn escape_as_go(json: &str) -> String {
+    json.replace('<', "\\u003c")
         .replace('>', "\\u003e")
         .replace('&', "\\u0026")
         .replace('\u{2028}', "\\u2028")
         .replace('\u{2029}', "\\u2029")
+}
+
+/// The checksum of checkpoints whose data is a text.
+/// Upstream: pkg/kubelet/checkpointmanager/checksum.
+pub fn text_checksum(text: &str) -> u32 {
+    fnv1a32(format!("(string){text}").as_bytes())
 }
 
 fn fnv1a32(bytes: &[u8]) -> u32 {

@@ -16,6 +16,7 @@ pub mod pod;
 pub mod probe;
 pub mod quantity;
 pub mod reason;
+pub mod resources;
 pub mod restart;
 pub mod time;
 
@@ -28,5 +29,6 @@ pub use observed::{ContainerState, Exit, ObservedContainer, ObservedPod, Observe
 pub use pod::{DesiredPod, PodSet, Source};
 pub use probe::{ProbeKind, ProbeResult, ProbeResults};
 pub use reason::{WaitReason, Waiting};
+pub use resources::{ContainerResize, ObservedResources, PodResources, Sizes};
 pub use restart::{RestartDecision, RestartPolicy};
 pub use time::Mono;

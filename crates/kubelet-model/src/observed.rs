@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use crate::action::{Action, Grace};
 use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
+use crate::resources::ObservedResources;
 use crate::time::Mono;
 
 /// Everything the runtime holds for one pod.
@@ -68,6 +69,8 @@ pub struct ObservedContainer {
     pub user: Option<RunsAs>,
     /// The pod's grace period when it was made, by its annotations.
     pub grace: Option<Grace>,
+    /// What it was given, where the runtime tells.
+    pub resources: Option<ObservedResources>,
     /// What it is doing.
     pub state: ContainerState,
 }

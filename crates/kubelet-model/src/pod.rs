@@ -42,6 +42,8 @@ pub struct DesiredPod {
     full_name: FullName,
     source: Source,
     pod: Arc<Pod>,
+    /// As its source asks for it: its containers may have been given less.
+    asked: Arc<Pod>,
 }
 
 impl DesiredPod {
@@ -51,7 +53,19 @@ impl DesiredPod {
         let full_name =
             FullName::of(pod.metadata.name.as_deref()?, pod.metadata.namespace.as_deref()?);
         pod.spec.as_ref()?;
-        Some(Self { uid, full_name, source, pod })
+        Some(Self { uid, full_name, source, asked: Arc::clone(&pod), pod })
+    }
+
+    /// The same pod with another spec, which is what it is given of what it asks for.
+    #[must_use]
+    pub fn given(&self, spec: PodSpec) -> Self {
+        let pod = Pod { spec: Some(spec), ..Pod::clone(&self.asked) };
+        Self { pod: Arc::new(pod), ..self.clone() }
+    }
+
+    /// The whole object as its source asks for it.
+    pub fn asked(&self) -> &Arc<Pod> {
+        &self.asked
     }
 
     /// The pod's uid.

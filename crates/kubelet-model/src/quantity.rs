@@ -1,6 +1,6 @@
 //! Quantities: `100m`, `1.5Gi`, `2e3`.
 //!
-//! Exact fixed-point numbers, never floating point.
+//! Exact fixed-point numbers, never floating point, and their canonical text.
 //! Upstream: apimachinery/pkg/api/resource.
 
 /// Nano-units per unit: upstream's finest scale.
@@ -50,6 +50,68 @@ impl Quantity {
     pub fn is_negative(self) -> bool {
         self.0 < 0
     }
+
+    /// The text of so many thousandths: `500m`, `2`.
+    pub fn milli_text(milli: i64) -> String {
+        Self(i128::from(milli) * (NANO / 1_000)).decimal(false)
+    }
+
+    /// The text of so many bytes: `64Mi`.
+    pub fn bytes_text(bytes: i64) -> String {
+        Self(i128::from(bytes) * NANO).binary()
+    }
+
+    /// The fewest digits before a suffix whose power is a multiple of three.
+    fn decimal(self, exponent_form: bool) -> String {
+        if self.0 == 0 {
+            return "0".to_owned();
+        }
+        let (mut number, mut power) = (self.0, -9_i32);
+        while number % 10 == 0 {
+            number /= 10;
+            power += 1;
+        }
+        while power.rem_euclid(3) != 0 {
+            number *= 10;
+            power -= 1;
+        }
+        let suffix = match power {
+            0 => String::new(),
+            power if exponent_form => format!("e{power}"),
+            power => {
+                let at = usize::try_from(power / 3 + 3).unwrap_or(0);
+                ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"].get(at).unwrap_or(&"").to_string()
+            }
+        };
+        format!("{number}{suffix}")
+    }
+
+    /// Whole units before a suffix of 1024s; what that would round, or is small
+    /// anyway, is written in tens.
+    fn binary(self) -> String {
+        if self.0.abs() < 1024 * NANO || self.0 % NANO != 0 {
+            return self.decimal(false);
+        }
+        let (mut number, mut power) = (self.0 / NANO, 0);
+        while number % 1024 == 0 {
+            number /= 1024;
+            power += 1;
+        }
+        let suffix = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].get(power).unwrap_or(&"");
+        format!("{number}{suffix}")
+    }
+}
+
+/// A quantity as upstream writes it back, whatever form it was given in: `0.5`
+/// is `500m`, `1024Mi` is `1Gi`. `None` if the text is not one.
+pub fn canonical(text: &str) -> Option<String> {
+    let quantity = Quantity::parse(text)?;
+    let suffix = text.trim_start_matches(|c: char| c.is_ascii_digit() || "+-.".contains(c));
+    Some(match suffix.as_bytes() {
+        [.., b'i'] => quantity.binary(),
+        [b'e' | b'E', _, ..] => quantity.decimal(true),
+        _ => quantity.decimal(false),
+    })
 }
 
 /// Rounds away from zero, as upstream does.
@@ -164,5 +226,41 @@ mod tests {
         assert!(Quantity::parse("1000m") == Quantity::parse("1"));
         assert!(Quantity::parse("1023Mi") < Quantity::parse("1Gi"));
         assert!(Quantity::parse("1G") < Quantity::parse("1Gi"));
+    }
+
+    #[test]
+    fn writes_what_upstream_writes() {
+        for (text, expected) in [
+            ("0", "0"),
+            ("0Mi", "0"),
+            ("0.5", "500m"),
+            ("1000m", "1"),
+            ("1500m", "1500m"),
+            ("100u", "100u"),
+            ("2000", "2k"),
+            ("1500", "1500"),
+            ("1024Mi", "1Gi"),
+            ("1536Mi", "1536Mi"),
+            ("1.5Gi", "1536Mi"),
+            ("0.5Ki", "512"),
+            ("0.3Ki", "307200m"),
+            ("64M", "64M"),
+            ("134217728", "134217728"),
+            ("1e3", "1e3"),
+            ("12E2", "1200"),
+            ("1E", "1E"),
+            ("-1500m", "-1500m"),
+        ] {
+            assert_eq!(canonical(text).as_deref(), Some(expected), "{text}");
+        }
+        assert_eq!(canonical("much"), None);
+        assert_eq!(
+            (Quantity::milli_text(0), Quantity::milli_text(2_500)),
+            ("0".into(), "2500m".into())
+        );
+        assert_eq!(
+            (Quantity::bytes_text(1 << 26), Quantity::bytes_text(1000)),
+            ("64Mi".into(), "1k".into())
+        );
     }
 }

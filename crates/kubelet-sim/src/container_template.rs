@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::manifest::Restart;
 use crate::runtime::Program;
+use crate::sizes::Size;
 
 /// What a probe is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,6 +119,8 @@ pub struct ContainerTemplate {
     pub pre_stop: Option<Hook>,
     /// Its own restart policy.
     pub own_restart: Option<OwnRestart>,
+    /// Its requests and limits.
+    pub size: Option<Size>,
 }
 
 /// Which features the manifests of a run use.
@@ -133,6 +136,8 @@ pub struct Features {
     pub hooks: bool,
     /// Restart policies and rules of single containers.
     pub rules: bool,
+    /// Requests and limits, and edits of them.
+    pub sizes: bool,
 }
 
 impl Features {
@@ -144,6 +149,7 @@ impl Features {
             probes: rng.random_bool(0.5),
             hooks: rng.random_bool(0.5),
             rules: rng.random_bool(0.5),
+            sizes: rng.random_bool(0.5),
         }
     }
 }
@@ -159,6 +165,7 @@ impl ContainerTemplate {
             post_start: None,
             pre_stop: None,
             own_restart: None,
+            size: None,
         }
     }
 
@@ -269,6 +276,9 @@ impl ContainerTemplate {
         }
         if let Some(hook) = self.pre_stop {
             container["lifecycle"]["preStop"] = hook.to_json("pre-stop");
+        }
+        if let Some(size) = self.size {
+            size.add_to(&mut container);
         }
         if self.sidecar {
             container["restartPolicy"] = json!("Always");

@@ -26,6 +26,7 @@ mod runtime;
 mod script;
 pub mod seeds;
 mod sim;
+mod sizes;
 mod trace;
 mod world;
 
@@ -39,5 +40,6 @@ pub use oracle::Place;
 pub use runtime::{Program, SimRuntime, Twist};
 pub use script::LiveContainer;
 pub use sim::SimWorld;
+pub use sizes::Size;
 pub use trace::Trace;
 pub use world::{Life, Violation, World};

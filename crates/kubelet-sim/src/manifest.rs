@@ -155,7 +155,7 @@ impl PodTemplate {
                 ContainerTemplate::random(rng, &format!("c{i}"), features, program)
             })
             .collect();
-        Self {
+        let mut pod = Self {
             name: name.to_owned(),
             fixed_uid,
             restart,
@@ -165,11 +165,15 @@ impl PodTemplate {
             host_network: rng.random_bool(0.1),
             image_volume: None,
             revision: 0,
+        };
+        if features.sizes {
+            pod.size_at_random(rng);
         }
+        pod
     }
 
     /// A random pod of a uid that its manifest fixes: a spec cannot change but
-    /// for its images, so the uid decides everything else.
+    /// for its images and sizes, so the uid decides everything else.
     pub fn random_fixed(rng: &mut StdRng, name: &str, uid: &str, features: Features) -> Self {
         let seed = uid.bytes().fold(7, |hash: u64, byte| hash.wrapping_mul(31) + u64::from(byte));
         let mut shape = StdRng::seed_from_u64(seed);
@@ -178,12 +182,19 @@ impl PodTemplate {
             container.program = random_program(rng, features);
         }
         pod.grace_secs = rng.random_range(1..=20);
+        if features.sizes {
+            pod.size_at_random(rng);
+        }
         pod
     }
 
     /// An edit of this pod, as an operator would make it.
     pub fn edited(&self, rng: &mut StdRng, features: Features) -> Self {
         let mut next = self.clone();
+        if features.sizes && rng.random_bool(0.5) {
+            next.size_at_random(rng);
+            return next;
+        }
         match rng.random_range(0..3) {
             0 => next.grace_secs = rng.random_range(1..=20),
             1 => {
@@ -314,7 +325,14 @@ mod tests {
     #[test]
     fn manifests_are_pods() {
         let mut rng = StdRng::seed_from_u64(1);
-        let all = Features { init: true, sidecars: true, probes: true, hooks: true, rules: true };
+        let all = Features {
+            init: true,
+            sidecars: true,
+            probes: true,
+            hooks: true,
+            rules: true,
+            sizes: true,
+        };
         for i in 0..50 {
             let fixed = (i % 3 == 0).then(|| format!("uid-{i}"));
             let template = PodTemplate::random(&mut rng, "web", fixed.clone(), all);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::faults::Faults;
 use crate::manifest::PodTemplate;
-use crate::runtime::Twist;
+use crate::runtime::{Container, Twist};
 use crate::sim::{NODE, SimWorld};
 
 /// A running container, for scenarios.
@@ -144,6 +144,23 @@ impl SimWorld {
         let pod = format!("{name}-{NODE}");
         let reported = self.reported().into_iter().filter(|reported| reported.name == pod);
         reported.flat_map(|pod| pod.containers).filter_map(|c| c.waiting).collect()
+    }
+
+    /// Memory limits of a pod's running containers and of its group, in mebibytes.
+    pub fn memory_limits(&self, name: &str) -> (Vec<i64>, Option<i64>) {
+        let pod = format!("{name}-{NODE}");
+        let state = self.world.lock();
+        let running =
+            state.objects.containers.values().filter(|c| c.is_running() && c.pod() == pod);
+        let limit = |c: &Container| {
+            let resources = c.config.linux.as_ref().and_then(|linux| linux.resources.as_ref());
+            resources.map_or(0, |resources| resources.memory_limit_in_bytes >> 20)
+        };
+        let uid = running.clone().map(|c| c.uid().to_owned()).next().unwrap_or_default();
+        let mut groups = state.groups.pods.iter();
+        let group = groups.find(|(known, _)| known.as_str() == uid);
+        let of_group = group.and_then(|(_, (_, limits))| limits.memory_bytes).map(|b| b >> 20);
+        (running.map(limit).collect(), of_group)
     }
 
     /// Number of sandboxes of a pod, by its manifest name.

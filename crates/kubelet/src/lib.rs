@@ -12,6 +12,7 @@ pub mod pleg;
 pub mod container_logs;
 pub mod pod_plan;
 pub mod container_manager;
+pub mod allocation;
 pub mod image_manager;
 pub mod runtime_manager;
 pub mod probe_manager;

@@ -103,6 +103,23 @@ impl Runtime for Metered {
     async fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, CallError> {
         self.count("container_status", self.inner.container_status(id)).await
     }
+    async fn update_container_resources(
+        &self,
+        id: &str,
+        resources: v1::LinuxContainerResources,
+    ) -> Result<(), CallError> {
+        let update = self.inner.update_container_resources(id, resources);
+        self.count("update_container", update).await
+    }
+    async fn update_pod_sandbox_resources(
+        &self,
+        id: &str,
+        overhead: v1::LinuxContainerResources,
+        resources: v1::LinuxContainerResources,
+    ) -> Result<(), CallError> {
+        let update = self.inner.update_pod_sandbox_resources(id, overhead, resources);
+        self.count("update_podsandbox_resources", update).await
+    }
     async fn exec_sync(
         &self,
         id: &str,

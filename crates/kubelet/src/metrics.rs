@@ -13,6 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::allocation::ResizeMetrics;
 use crate::image_manager::ImageMetrics;
 
 /// Label of the runtime operation metrics.
@@ -57,6 +58,8 @@ pub struct Metrics {
     pub operation_seconds: Family<Operation, Histogram>,
     /// Images.
     pub images: ImageMetrics,
+    /// Of resizes.
+    pub resizes: ResizeMetrics,
 }
 
 impl Default for Metrics {
@@ -82,6 +85,7 @@ impl Metrics {
             operation_errors: Family::default(),
             operation_seconds: Family::new_with_constructor(seconds),
             images: ImageMetrics::default(),
+            resizes: ResizeMetrics::default(),
         };
         metrics.register();
         metrics
@@ -90,6 +94,7 @@ impl Metrics {
     fn register(&self) {
         let mut registry = self.lock();
         let r = &mut *registry;
+        self.resizes.register(r);
         r.register("kubelet_running_pods", "Pods with a ready sandbox", self.running_pods.clone());
         r.register(
             "kubelet_running_containers",

@@ -46,7 +46,8 @@ pub struct Settings {
     pub memory_bytes: u64,
     /// How requests and limits reach the kernel.
     pub resources: Rules,
-    /// What one container may use at the most.
+    /// What one container may use at the most, and all pods may request together when
+    /// one is resized; nothing known of it bounds no resize.
     pub allocatable: Allocatable,
     /// Addresses of the node, primary first.
     pub node_ips: Vec<String>,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kubelet_model::{EventObject, EventType};
 use tokio::sync::Semaphore;
 
+use crate::allocation::Allocations;
 use crate::events::Recorder;
 use crate::image_manager::Images;
 use crate::metered::Metered;
@@ -45,6 +46,7 @@ impl Agent {
         let progress = ProgressBoard::default();
         let probes = Probes::new(&ports, statuses.clone(), recorder.clone());
         let images = Images::start(&settings, &ports, &recorder, &metrics.images);
+        let allocations = Allocations::load(&ports.fs, &settings.root_dir, metrics.resizes.clone());
         let lanes = settings.lanes;
         let shared = Shared {
             ports,
@@ -57,6 +59,7 @@ impl Agent {
             probes: probes.clone(),
             progress: progress.clone(),
             images,
+            allocations,
             lanes: Arc::new(Semaphore::new(lanes)),
         };
         pod_workers::start(shared, desired);

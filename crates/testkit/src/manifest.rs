@@ -65,6 +65,7 @@ impl ManifestDir {
 #[derive(Debug, Clone)]
 pub struct PodManifest {
     name: String,
+    uid: Option<String>,
     labels: Vec<(String, String)>,
     annotations: Vec<(String, String)>,
     restart_policy: String,
@@ -87,6 +88,7 @@ impl PodManifest {
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
+            uid: None,
             labels: Vec::new(),
             annotations: Vec::new(),
             restart_policy: "Always".to_owned(),
@@ -149,6 +151,12 @@ impl PodManifest {
         self
     }
 
+    /// Fixes the uid: edits then change the pod in place.
+    pub fn uid(mut self, uid: &str) -> Self {
+        self.uid = Some(uid.to_owned());
+        self
+    }
+
     /// Adds a label.
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.push((key.to_owned(), value.to_owned()));
@@ -193,6 +201,9 @@ impl PodManifest {
                 "containers": self.containers,
             },
         });
+        if let Some(uid) = &self.uid {
+            manifest["metadata"]["uid"] = json!(uid);
+        }
         for (field, value) in &self.spec {
             manifest["spec"][field] = value.clone();
         }

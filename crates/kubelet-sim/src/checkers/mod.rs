@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::manifest::{PodTemplate, Restart};
 use crate::runtime::{Container, Sandbox};
+use crate::sizes;
 use crate::world::{State, Violation};
 
 /// What the agent reports of one pod.
@@ -88,6 +89,7 @@ fn check(state: &State, reported: &[ReportedPod], layout: Layout<'_>) -> Result<
         let done = running::is_done(&actual) || running::stays_ended(&actual, reported);
         if !done {
             running::runs_as_asked(state, &pod, &actual, layout.backoff_max)?;
+            sizes::are_as_asked(state, &pod, &actual.uid, actual.template, &actual.newest)?;
         }
         running::few_dead_instances(state, &pod, &actual)?;
         if done && actual.newest.values().any(|c| c.is_running()) {

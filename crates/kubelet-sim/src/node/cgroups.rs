@@ -12,6 +12,14 @@ use kubelet_model::PodUid;
 
 use crate::world::{Life, World};
 
+/// What every pod uses of its memory: less than any size.
+const POD_USES: u64 = 1 << 20;
+
+fn missing() -> CgroupError {
+    let source = Arc::new(std::io::Error::from(std::io::ErrorKind::NotFound));
+    CgroupError::Create { path: "/sim".into(), source }
+}
+
 /// All groups of the node.
 #[derive(Default)]
 pub(crate) struct PodGroups {
@@ -62,13 +70,37 @@ impl PodCgroups for SimCgroups {
     }
     fn ensure_pod(&self, pod: &PodCgroupSpec) -> Result<String, CgroupError> {
         self.with(|groups| {
-            groups.pods.insert(pod.uid.clone(), (pod.class, pod.limits.clone()));
+            let mut limits = pod.limits.clone();
+            if let Some((_, old)) = groups.pods.get(&pod.uid) {
+                // As on a machine: lowering it is a resize.
+                limits.memory_bytes = limits.memory_bytes.max(old.memory_bytes);
+            }
+            groups.pods.insert(pod.uid.clone(), (pod.class, limits));
             match pod.class {
                 QosClass::Guaranteed => format!("/kubepods/pod{}", pod.uid),
                 QosClass::Burstable => format!("/kubepods/burstable/pod{}", pod.uid),
                 QosClass::BestEffort => format!("/kubepods/besteffort/pod{}", pod.uid),
             }
         })
+    }
+    fn pod_limits(&self, uid: &PodUid, _: QosClass) -> Result<Limits, CgroupError> {
+        self.with(|groups| groups.pods.get(uid).map(|(_, limits)| limits.clone()))?
+            .ok_or_else(missing)
+    }
+    fn set_pod_limits(&self, pod: &PodCgroupSpec) -> Result<(), CgroupError> {
+        let change = |groups: &mut PodGroups| {
+            let (_, limits) = groups.pods.get_mut(&pod.uid)?;
+            let new = &pod.limits;
+            limits.cpu_shares = new.cpu_shares.or(limits.cpu_shares);
+            limits.cpu_quota_us = new.cpu_quota_us.or(limits.cpu_quota_us);
+            limits.cpu_period_us = new.cpu_period_us.or(limits.cpu_period_us);
+            limits.memory_bytes = new.memory_bytes.or(limits.memory_bytes);
+            Some(())
+        };
+        self.with(change)?.ok_or_else(missing)
+    }
+    fn pod_memory(&self, _: &PodUid, _: QosClass) -> Result<Option<u64>, CgroupError> {
+        self.with(|_| Some(POD_USES))
     }
     fn remove_pod(&self, uid: &PodUid) -> Result<(), CgroupError> {
         if self.life.is_alive() {

@@ -22,6 +22,9 @@ use crate::world::{Life, World};
 /// Longer than any run.
 const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// Bytes of memory that every container uses.
+const CONTAINER_USES: u64 = 1 << 20;
+
 /// The runtime as one life of the agent sees it.
 pub struct SimRuntime {
     world: Arc<World>,
@@ -287,6 +290,20 @@ impl cri::Runtime for SimRuntime {
         .await
     }
 
+    async fn update_container_resources(
+        &self,
+        id: &str,
+        resources: v1::LinuxContainerResources,
+    ) -> Result<(), CallError> {
+        let call = self.call("UpdateContainerResources", short(id), self.pod_of_container(id));
+        let id = id.to_owned();
+        change(&self.world, &self.life, call, move |world, inside| async move {
+            sleep(inside).await;
+            world.lock().update_resources(&id, resources)
+        })
+        .await
+    }
+
     async fn exec_sync(
         &self,
         id: &str,
@@ -327,8 +344,20 @@ impl cri::Runtime for SimRuntime {
     }
 
     async fn list_container_stats(&self) -> Result<Vec<v1::ContainerStats>, CallError> {
-        look(&self.world, &self.life, "ListContainerStats", "", |_| {
-            Err(refused(Code::Unimplemented, "the simulated runtime measures nothing"))
+        // It measures nothing but that every container uses a little memory.
+        look(&self.world, &self.life, "ListContainerStats", "", |state| {
+            let running = state.objects.containers.values().filter(|c| c.is_running());
+            let usage = v1::UInt64Value { value: CONTAINER_USES };
+            let memory = v1::MemoryUsage { usage_bytes: Some(usage), ..Default::default() };
+            let stats = |id: &str| v1::ContainerStats {
+                attributes: Some(v1::ContainerAttributes {
+                    id: id.to_owned(),
+                    ..Default::default()
+                }),
+                memory: Some(memory.clone()),
+                ..Default::default()
+            };
+            Ok(running.map(|c| stats(&c.id)).collect())
         })
         .await
     }

@@ -370,6 +370,40 @@ impl State {
         Ok(exits)
     }
 
+    /// Gives a container another size; what is zero stays as it is.
+    pub(crate) fn update_resources(
+        &mut self,
+        id: &str,
+        new: v1::LinuxContainerResources,
+    ) -> Result<(), CallErrorKind> {
+        let Some(container) = self.objects.containers.get_mut(id) else {
+            return Err(refused(Code::NotFound, format!("container {id:?}: not found")));
+        };
+        if container.has_exited() {
+            return Err(refused(Code::Unknown, "container is in CONTAINER_EXITED state"));
+        }
+        let linux = container.config.linux.get_or_insert_default();
+        let own = linux.resources.get_or_insert_default();
+        for (own, new) in [
+            (&mut own.cpu_shares, new.cpu_shares),
+            (&mut own.cpu_quota, new.cpu_quota),
+            (&mut own.cpu_period, new.cpu_period),
+            (&mut own.memory_limit_in_bytes, new.memory_limit_in_bytes),
+        ] {
+            *own = if new == 0 { *own } else { new };
+        }
+        let text = format!(
+            "container {} resized: shares {} quota {} memory {}",
+            short(id),
+            own.cpu_shares,
+            own.cpu_quota,
+            own.memory_limit_in_bytes
+        );
+        let pod = container.pod().to_owned();
+        self.note(&pod, text);
+        Ok(())
+    }
+
     /// A container's process ends. Not running is fine.
     pub(crate) fn end(&mut self, id: &str, code: i32, reason: &str) {
         let (wall, now) = (self.wall_ns(), self.now());

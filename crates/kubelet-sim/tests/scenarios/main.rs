@@ -9,6 +9,7 @@ mod lifecycles;
 mod lost_answers;
 mod outages;
 mod probes;
+mod resizes;
 mod static_pods;
 
 /// Longer than any settled reaction takes.

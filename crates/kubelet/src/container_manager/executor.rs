@@ -192,6 +192,14 @@ impl NodeCgroups {
     }
 }
 
+/// Leaves a memory limit alone that would be lowered.
+fn keep_higher_memory(limits: &mut Limits, in_force: &Limits) {
+    let now = in_force.memory_bytes.unwrap_or(-1);
+    if limits.memory_bytes.is_some_and(|new| new > 0 && (now < 0 || new < now)) {
+        limits.memory_bytes = None;
+    }
+}
+
 impl PodCgroups for NodeCgroups {
     fn prepare(&self) -> Result<(), CgroupError> {
         let tree = self.tree()?;
@@ -219,13 +227,30 @@ impl PodCgroups for NodeCgroups {
         let name = self.pod_name(pod.class, &pod.uid)?;
         let tree = self.tree()?;
         self.prepare()?;
+        let mut limits = pod.limits.clone();
+        // What nothing runs in may get any limit.
+        if tree.exists(&name) && !tree.processes(&name)?.is_empty() {
+            keep_higher_memory(&mut limits, &tree.read(&name)?);
+        }
         tree.create(&name)?;
         // As upstream: a kernel that refuses one value still runs the pod, whose
         // containers have limits of their own.
-        if let Err(error) = tree.apply(&name, &pod.limits) {
+        if let Err(error) = tree.apply(&name, &limits) {
             tracing::warn!(uid = %pod.uid, %error, "pod runs without some limits of its group");
         }
         Ok(name.path(tree.driver()))
+    }
+
+    fn pod_limits(&self, uid: &PodUid, class: QosClass) -> Result<Limits, CgroupError> {
+        self.tree()?.read(&self.pod_name(class, uid)?)
+    }
+
+    fn set_pod_limits(&self, pod: &PodCgroupSpec) -> Result<(), CgroupError> {
+        self.tree()?.apply(&self.pod_name(pod.class, &pod.uid)?, &pod.limits)
+    }
+
+    fn pod_memory(&self, uid: &PodUid, class: QosClass) -> Result<Option<u64>, CgroupError> {
+        self.tree()?.memory_usage(&self.pod_name(class, uid)?)
     }
 
     fn remove_pod(&self, uid: &PodUid) -> Result<(), CgroupError> {

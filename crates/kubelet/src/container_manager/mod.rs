@@ -20,7 +20,7 @@ pub mod worker;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cgroups::CgroupError;
+use cgroups::{CgroupError, Limits};
 use kubelet_model::{DesiredPod, PodUid};
 
 pub use executor::{Enforced, NodeCgroups, NodeGroups, Reservation};
@@ -61,6 +61,30 @@ impl PodContainers {
             class: qos_class(pod.spec()),
             limits: plan::pod_group(pod.spec(), &self.rules),
         })
+    }
+
+    /// The limits in force on the pod's group; `None` where pods have no groups.
+    pub fn limits(&self, pod: &DesiredPod) -> Result<Option<Limits>, CgroupError> {
+        if !self.rules.pod_groups {
+            return Ok(None);
+        }
+        self.port.pod_limits(pod.uid(), qos_class(pod.spec())).map(Some)
+    }
+
+    /// What the limits of the pod's group should be.
+    pub fn wanted_limits(&self, pod: &DesiredPod) -> Limits {
+        plan::pod_group(pod.spec(), &self.rules)
+    }
+
+    /// Changes the limits of the pod's group that are given.
+    pub fn set_limits(&self, pod: &DesiredPod, limits: Limits) -> Result<(), CgroupError> {
+        let (uid, class) = (pod.uid().clone(), qos_class(pod.spec()));
+        self.port.set_pod_limits(&PodCgroupSpec { uid, class, limits })
+    }
+
+    /// Bytes of memory that the pod uses now, where the kernel tells.
+    pub fn memory_usage(&self, pod: &DesiredPod) -> Result<Option<u64>, CgroupError> {
+        self.port.pod_memory(pod.uid(), qos_class(pod.spec()))
     }
 
     /// Removes the pod's group with whatever still runs in it.

@@ -57,6 +57,7 @@ mod tests {
             image_id: String::new(),
             user: None,
             grace: None,
+            resources: None,
             state,
         };
         let exit = Exit {

@@ -57,6 +57,8 @@ struct Entry {
     held: bool,
     /// An event came while held.
     dirty: bool,
+    /// Details of running containers from before this time are out of date.
+    resized: Option<Mono>,
 }
 
 /// Follows one pod.
@@ -131,6 +133,19 @@ impl Observations {
 
     pub(super) fn get(&self, uid: &PodUid) -> Option<Arc<ObservedPod>> {
         self.lock().pods.get(uid).map(|entry| Arc::clone(&entry.seen.borrow()))
+    }
+
+    /// What is known of a pod and need not be asked for again.
+    pub(super) fn details(&self, uid: &PodUid) -> Option<Arc<ObservedPod>> {
+        let table = self.lock();
+        let entry = table.pods.get(uid)?;
+        let pod = Arc::clone(&entry.seen.borrow());
+        if entry.resized.is_none_or(|resized| pod.began >= resized) {
+            return Some(pod);
+        }
+        let mut lasting = ObservedPod::clone(&pod);
+        lasting.containers.retain(|c| !matches!(c.state, ContainerState::Running { .. }));
+        Some(Arc::new(lasting))
     }
 
     /// Notes an event for a pod; true if it should be inspected now.
@@ -299,6 +314,7 @@ impl Entry {
             confirmed: began,
             held: false,
             dirty: false,
+            resized: None,
         }
     }
 }
@@ -332,6 +348,12 @@ impl PodWatch {
     /// Asks for a fresh look at this pod.
     pub async fn request(&self) {
         self.all.request(&self.uid).await;
+    }
+    /// The next look asks for the details of running containers anew.
+    pub fn note_resized(&self, now: Mono) {
+        if let Some(entry) = self.all.lock().pods.get_mut(&self.uid) {
+            entry.resized = Some(now);
+        }
     }
     /// Keeps events from triggering inspections while the worker acts.
     pub fn hold(&self) -> Hold {

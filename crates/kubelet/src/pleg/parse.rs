@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use cri::v1;
 use jiff::Timestamp;
 use kubelet_model::{
-    ContainerId, ContainerName, ContainerState, Exit, Grace, ObservedContainer, ObservedSandbox,
-    PodUid, RunsAs, SandboxId,
+    ContainerId, ContainerName, ContainerState, Exit, Grace, ObservedContainer, ObservedResources,
+    ObservedSandbox, PodUid, RunsAs, SandboxId,
 };
 
 /// Labels and annotations that tie runtime objects to pods.
@@ -130,8 +130,24 @@ pub(super) fn container(
             .or_else(|| annotated(labels::POD_TERMINATION_GRACE))
             .and_then(|text| text.parse().ok())
             .map(|seconds: i64| Grace::from_secs(seconds.min(GRACE_S_MAX))),
+        resources: status.and_then(resources_of),
         state: status.map_or(ContainerState::Created, state),
     })
+}
+
+/// What a container was given, as far as its status tells.
+fn resources_of(status: &v1::ContainerStatus) -> Option<ObservedResources> {
+    const SHARES_MIN: i64 = 2;
+    let linux = status.resources.as_ref()?.linux.as_ref()?;
+    let positive = |value: i64| Some(value).filter(|value| *value > 0);
+    let quota = positive(linux.cpu_quota).zip(positive(linux.cpu_period));
+    let shares = Some(linux.cpu_shares).filter(|shares| *shares >= SHARES_MIN);
+    let told = ObservedResources {
+        cpu_request: shares.map(|shares| shares.saturating_mul(1000).saturating_add(1023) / 1024),
+        cpu_limit: quota.and_then(|(quota, period)| positive(quota.saturating_mul(1000) / period)),
+        memory_limit: positive(linux.memory_limit_in_bytes),
+    };
+    (told != ObservedResources::default()).then_some(told)
 }
 
 fn state(status: &v1::ContainerStatus) -> ContainerState {

@@ -199,7 +199,7 @@ impl Relister {
         self.inspections.push(Box::pin(async move {
             sleep(delay).await;
             let began = ports.clock.mono();
-            let pod = inspect(&*ports.runtime, &*ports.fs, &uid, all.get(&uid), began).await;
+            let pod = inspect(&*ports.runtime, &*ports.fs, &uid, all.details(&uid), began).await;
             (uid, pod)
         }));
     }

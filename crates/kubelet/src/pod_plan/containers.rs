@@ -7,7 +7,7 @@ use kubelet_model::{
 
 use super::terminate::stop;
 use super::wanted::{Decision, Subject, Wanted, start_fresh};
-use super::{Facts, PodPlan, grace};
+use super::{Facts, PodPlan, grace, resize};
 
 /// The regular containers of an initialised pod.
 pub(super) fn wanted(facts: Facts<'_>) -> Vec<Wanted> {
@@ -44,6 +44,8 @@ fn trouble(subject: &Subject<'_>, instance: &ObservedContainer) -> Option<StopRe
         Some(StopReason::LivenessFailed)
     } else if probes.failed(&instance.id, ProbeKind::Startup) {
         Some(StopReason::StartupFailed)
+    } else if resize::needs_restart(subject, instance) {
+        Some(StopReason::Resized)
     } else {
         None
     }

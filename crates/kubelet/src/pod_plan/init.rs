@@ -11,9 +11,9 @@ use kubelet_model::{
     RestartDecision, StopReason, restart,
 };
 
-use super::Facts;
 use super::containers::is_changed;
 use super::wanted::{Decision, Subject, Wanted, start_fresh};
+use super::{Facts, resize};
 
 /// How far a pod's initialisation has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,6 +167,8 @@ fn stand_sidecar(subject: &Subject<'_>, instance: &ObservedContainer) -> Standin
         Standing::Blocks(subject.replace(instance, StopReason::DefinitionChanged))
     } else if probes.failed(&instance.id, ProbeKind::Liveness) {
         Standing::Blocks(subject.replace(instance, StopReason::LivenessFailed))
+    } else if resize::needs_restart(subject, instance) {
+        Standing::Blocks(subject.replace(instance, StopReason::Resized))
     } else {
         Standing::Passed(Decision::Keep)
     }

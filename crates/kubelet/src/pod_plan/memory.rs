@@ -34,6 +34,8 @@ pub struct Memory {
     failed_steps: u32,
     /// The last failure of a step that concerns the whole pod.
     pub sandbox_failure: Option<FailedStep>,
+    /// The last resize, if it failed and is still wanted.
+    pub resize_failure: Option<FailedStep>,
 }
 
 /// A container start that failed.
@@ -89,6 +91,7 @@ impl Memory {
             }
             self.crashes.remove(&name);
             self.failed_starts.remove(&name);
+            self.resize_failure = None;
             self.definitions.insert(name, definition);
         }
     }
@@ -156,6 +159,16 @@ impl Memory {
         self.sandbox_failure = Some(FailedStep { message, retry_at: now + pause });
     }
 
+    /// A resize failed; the pod runs on as it was.
+    pub fn note_failed_resize(&mut self, message: String, pause: Duration, now: Mono) {
+        self.resize_failure = Some(FailedStep { message, retry_at: now + pause });
+    }
+
+    /// A resize succeeded.
+    pub fn note_resized(&mut self) {
+        self.resize_failure = None;
+    }
+
     /// Every step of a plan succeeded.
     pub fn note_plan_done(&mut self) {
         self.failed_steps = 0;
@@ -171,7 +184,7 @@ impl Memory {
         for failure in self.failed_starts.values_mut() {
             failure.retry_at = now;
         }
-        if let Some(failure) = &mut self.sandbox_failure {
+        for failure in [&mut self.sandbox_failure, &mut self.resize_failure].into_iter().flatten() {
             failure.retry_at = now;
         }
     }

@@ -11,6 +11,7 @@ mod grace;
 mod init;
 mod memory;
 mod prune;
+mod resize;
 mod restart_all;
 mod sandbox;
 mod terminate;
@@ -24,12 +25,13 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use kubelet_model::{
     Action, BackoffPolicy, ContainerName, ContainerState, DesiredPod, Mono, ObservedContainer,
-    ObservedPod, ProbeResults, Steps, StopReason, Waiting,
+    ObservedPod, PodResources, ProbeResults, Steps, StopReason, Waiting,
 };
 
 pub use deadline::{Deadline, deadline};
 pub use kubelet_model::restart::{RestartPolicy, restart_policy};
 pub use memory::{FailedStart, Memory, RETRY_AFTER_ERROR};
+pub use resize::{Resource, Stage, is_resizing, stages};
 pub use terminate::{Termination, plan_end, plan_termination};
 
 /// Facts besides the pod and its observation.
@@ -47,6 +49,8 @@ pub struct PlanContext<'a> {
     pub max_dead: u32,
     /// What the probes of the pod's containers say.
     pub probes: &'a ProbeResults,
+    /// What the pod's containers were last given; `None` if nobody knows.
+    pub actuated: Option<&'a PodResources>,
 }
 
 /// Everything a live pod's plan is made from.
@@ -148,8 +152,18 @@ fn plan_in_sandbox(facts: Facts<'_>, plan: &mut PodPlan) {
         return;
     }
     containers::plan_unlisted(facts, plan);
-    for container in containers::ephemeral(facts).iter().chain(&init.due).chain(&regular) {
-        container.plan(plan);
+    let ephemeral = containers::ephemeral(facts);
+    let all = || ephemeral.iter().chain(&init.due).chain(&regular);
+    match resize::plan(facts, all(), plan) {
+        None => all().for_each(|container| container.plan(plan)),
+        // What is stopped makes room, and what starts needs it.
+        Some(resize) => {
+            all().for_each(|container| container.plan_stop(plan));
+            plan.step(vec![resize]);
+            all().for_each(|container| container.plan_start(plan));
+        }
+    }
+    for container in all() {
         container.explain(plan);
     }
 }

@@ -73,8 +73,8 @@ impl<'a> Subject<'a> {
     pub(super) fn replace(&self, instance: &ObservedContainer, why: StopReason) -> Decision {
         let grace = grace::of_stop(self.facts.pod, self.container, why);
         let stop = stop(instance, grace, why);
-        // A new definition starts under any policy, with a clean slate.
-        if why == StopReason::DefinitionChanged {
+        // A new definition or size starts under any policy, with a clean slate.
+        if matches!(why, StopReason::DefinitionChanged | StopReason::Resized) {
             return Decision::Start { clear: Some(stop) };
         }
         if !restart::after_kill(self.facts.pod.spec(), self.container, self.kind) {
@@ -186,16 +186,40 @@ impl Wanted {
         !matches!(self.decision, Decision::Done)
     }
 
+    pub(super) fn name(&self) -> &ContainerName {
+        &self.name
+    }
+
+    /// Runs as defined, and goes on doing so.
+    pub(super) fn is_kept(&self) -> bool {
+        matches!(self.decision, Decision::Keep)
+    }
+
+    /// Is about to be started.
+    pub(super) fn starts(&self) -> bool {
+        matches!(self.decision, Decision::Start { .. })
+    }
+
     /// Plans it in a sandbox that stays.
     pub(super) fn plan(&self, plan: &mut PodPlan) {
+        self.plan_stop(plan);
+        self.plan_start(plan);
+    }
+
+    /// Plans what of it must go.
+    pub(super) fn plan_stop(&self, plan: &mut PodPlan) {
         plan.step(self.strays.clone());
         match &self.decision {
-            Decision::Start { clear } => {
-                plan.step(clear.iter().cloned().collect());
-                plan.step(vec![self.start()]);
-            }
+            Decision::Start { clear } => plan.step(clear.iter().cloned().collect()),
             Decision::Stop { stop, .. } => plan.step(vec![stop.clone()]),
             Decision::Keep | Decision::Done | Decision::Hold { .. } => {}
+        }
+    }
+
+    /// Plans its start, if it is due.
+    pub(super) fn plan_start(&self, plan: &mut PodPlan) {
+        if self.starts() {
+            plan.step(vec![self.start()]);
         }
     }
 

@@ -1,20 +1,22 @@
 //! Starts and ends workers as the plan says, and supervises them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::PodStatus;
-use kubelet_model::{DesiredPod, FullName, Grace, PodSet, PodUid};
+use kubelet_model::{DesiredPod, EventObject, EventType, FullName, Grace, PodSet, PodUid};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::lifecycle::{self, Command, WorkerFacts};
 use super::worker::{Intent, Order, Report, Worker};
 use super::{Shared, orphan_files};
+use crate::allocation::{News, PendingReason, Refusal, resize_message};
 use crate::container_manager::PodContainers;
+use crate::container_manager::allocatable::Allocatable;
 use crate::pleg::Existing;
 use crate::pod_plan::Termination;
 use crate::pod_sources::PodSetReader;
@@ -37,7 +39,7 @@ pub(super) struct Dispatcher {
     orders: BTreeMap<PodUid, watch::Sender<Order>>,
     reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
     /// The pods that the tiers' shares were last worked out for.
-    shared_among: Vec<PodUid>,
+    shared_among: Vec<(PodUid, usize)>,
     /// When to clear what a crash left behind; `None` once that is done.
     sweep_at: Option<Instant>,
     /// What was last said about it.
@@ -60,6 +62,7 @@ impl Dispatcher {
 
     pub(super) async fn run(mut self) {
         let mut known = self.shared.observations.known_changes();
+        let allocations = self.shared.allocations.clone();
         loop {
             self.reconcile();
             self.sweep();
@@ -67,6 +70,7 @@ impl Dispatcher {
             tokio::select! { biased;
                 Some(report) = self.reports.1.recv() => self.note(&report),
                 () = self.desired.changed() => {}
+                () = allocations.changed() => {}
                 changed = known.changed() => if changed.is_err() { return },
                 () = sleep_until(sweep_at), if self.sweep_at.is_some_and(|at| at > Instant::now()) => {}
             }
@@ -82,7 +86,9 @@ impl Dispatcher {
         }
         let existing = self.shared.observations.existing();
         let known = desired.pods.keys().chain(self.workers.keys());
-        let known = known.chain(existing.iter().map(|pod| &pod.uid)).cloned().collect();
+        let known: BTreeSet<PodUid> =
+            known.chain(existing.iter().map(|pod| &pod.uid)).cloned().collect();
+        self.shared.allocations.retain(|uid| known.contains(uid));
         let groups = self.pod_containers();
         let swept = orphan_files::sweep(&*self.shared.ports.fs, &self.shared.settings, &known)
             .map_err(|error| error.to_string())
@@ -113,22 +119,66 @@ impl Dispatcher {
 
     /// Plans until nothing is left to do: forgetting a worker may free a name.
     fn reconcile(&mut self) {
-        let desired = self.desired.current();
         let listed = self.shared.observations.listed().is_some();
         let existing = listed.then(|| self.shared.observations.existing());
-        loop {
+        let desired = loop {
+            let desired = self.allocate();
             let commands = lifecycle::plan(&desired, &self.workers, existing.as_deref());
             if commands.is_empty() {
-                break;
+                break desired;
             }
             for command in commands {
                 self.perform(command, &desired, existing.as_deref().unwrap_or_default());
             }
-        }
+        };
+        self.tell_of_resizes();
         self.report_queued(&desired);
         self.share_processors(&desired);
         self.shared.metrics.desired_pods.set(desired.pods.len() as i64);
         self.shared.metrics.working_pods.set(self.workers.len() as i64);
+    }
+
+    /// The desired pods with what they are given of what they ask for.
+    fn allocate(&self) -> Arc<PodSet> {
+        let desired = self.desired.current();
+        let shared = &self.shared;
+        let active = |uid: &PodUid| self.workers.get(uid).is_none_or(|worker| !worker.ended);
+        let wall = shared.ports.clock.wall();
+        let node = shared.settings.allocatable;
+        let node = Some(node).filter(|node| *node != Allocatable::default());
+        let (given, news) = shared.allocations.review(&desired, active, node, wall);
+        for one in &news {
+            let (pod, kind, reason, text) = match one {
+                News::Started { pod, .. } => {
+                    let text = resize_message("Pod resize started", pod.asked(), "");
+                    (pod, EventType::Normal, "ResizeStarted", text)
+                }
+                News::Pending { pod, refusal: Refusal { reason, message } } => {
+                    let what = format!("Pod resize {}", reason.as_str());
+                    let text = resize_message(&what, pod.asked(), message);
+                    let reason = match reason {
+                        PendingReason::Deferred => "ResizeDeferred",
+                        PendingReason::Infeasible => "ResizeInfeasible",
+                    };
+                    (pod, EventType::Warning, reason, text)
+                }
+            };
+            tracing::info!(pod = %pod.full_name(), uid = %pod.uid(), reason, "pod asks for another size");
+            shared.recorder.record(&EventObject::pod(pod), kind, reason, text);
+        }
+        given
+    }
+
+    /// Workers report what becomes of their pods' resizes.
+    fn tell_of_resizes(&self) {
+        for (uid, orders) in &self.orders {
+            let resize = self.shared.allocations.resize_of(uid);
+            orders.send_if_modified(|order| {
+                let changed = order.resize != resize;
+                order.resize = resize;
+                changed
+            });
+        }
     }
 
     fn pod_containers(&self) -> PodContainers {
@@ -141,7 +191,9 @@ impl Dispatcher {
         let ended = |uid: &PodUid| self.workers.get(uid).is_some_and(|worker| worker.ended);
         let active: Vec<&DesiredPod> =
             desired.pods.values().filter(|pod| !ended(pod.uid())).collect();
-        let pods: Vec<PodUid> = active.iter().map(|pod| pod.uid().clone()).collect();
+        // A pod that is resized is another object.
+        let pods = active.iter().map(|pod| (pod.uid().clone(), Arc::as_ptr(pod.pod()) as usize));
+        let pods: Vec<(PodUid, usize)> = pods.collect();
         if self.shared_among == pods {
             return;
         }
@@ -215,6 +267,7 @@ impl Dispatcher {
                 self.orders.remove(&uid);
                 self.shared.statuses.remove(&uid);
                 self.shared.progress.remove(&uid);
+                self.shared.allocations.remove(&uid);
             }
         }
     }
@@ -242,7 +295,8 @@ impl Dispatcher {
 
     fn start(&mut self, uid: PodUid, full_name: FullName, pod: Option<DesiredPod>, intent: Intent) {
         let ending = matches!(intent, Intent::End(_));
-        let (orders, receiver) = watch::channel(Order { pod: pod.clone(), intent });
+        let resize = self.shared.allocations.resize_of(&uid);
+        let (orders, receiver) = watch::channel(Order { pod: pod.clone(), intent, resize });
         let name = full_name.clone();
         let facts = WorkerFacts { full_name, pod, ending, ended: false, finished: false };
         self.workers.insert(uid.clone(), facts);

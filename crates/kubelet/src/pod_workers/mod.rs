@@ -13,6 +13,7 @@ mod lifecycle;
 mod orphan_files;
 mod perform;
 mod pulls;
+mod resizing;
 mod telling;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
+use crate::allocation::Allocations;
 use crate::events::Recorder;
 use crate::image_manager::Images;
 use crate::metrics::Metrics;
@@ -56,6 +58,8 @@ pub struct Shared {
     pub progress: ProgressBoard,
     /// Images.
     pub images: Images,
+    /// What pods are given.
+    pub allocations: Allocations,
     /// Turns at the runtime for work that keeps it busy.
     pub lanes: Arc<Semaphore>,
 }

@@ -51,6 +51,7 @@ impl Worker {
             Arc::clone(&shared.settings),
             shared.recorder.clone(),
             shared.images.clone(),
+            shared.allocations.clone(),
             identity,
             order.pod.clone(),
             seen,
@@ -133,6 +134,7 @@ impl Worker {
                     Action::LinkLog { id, .. } => {
                         self.memory.linked_logs.insert(id.clone());
                     }
+                    Action::Resize { .. } => self.note_resized(),
                     Action::RemovePodFiles => self.files_removed = true,
                     Action::RemovePodCgroup => self.cgroup_removed = true,
                     _ => {}
@@ -156,6 +158,10 @@ impl Worker {
                 ActionError::NotStarted { name, waiting, retry_after } => {
                     let pause = retry_after.unwrap_or_else(|| jitter.spread(RETRY_AFTER_ERROR));
                     self.memory.note_failed_start(&name, waiting, pause, now);
+                }
+                ActionError::NotResized { message } => {
+                    let pause = jitter.spread(RETRY_AFTER_ERROR);
+                    self.note_failed_resize(order, message, pause);
                 }
                 other => {
                     let pause = self.memory.step_pause();
@@ -236,6 +242,7 @@ pub(super) fn kind_of(action: &Action) -> String {
         Action::RemoveContainer { name, .. } => format!("remove {name}"),
         Action::RemoveSandbox { .. } => "remove sandbox".to_owned(),
         Action::LinkLog { name, .. } => format!("link {name}"),
+        Action::Resize { .. } => "resize".to_owned(),
         Action::RemovePodFiles => "remove files".to_owned(),
         Action::RemovePodCgroup => "remove cgroup".to_owned(),
     }

@@ -5,17 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet_model::{
     Action, BackoffPolicy, ContainerName, DesiredPod, EventType, FullName, Grace, Mono,
-    ObservedPod, PodUid, ProbeKind, ProbeResult, ProbeResults, Steps, Waiting,
+    ObservedPod, PodResources, PodUid, ProbeKind, ProbeResult, ProbeResults, Steps, Waiting,
 };
 use tokio::sync::{mpsc, watch};
 
 use super::Shared;
+use crate::allocation::{Refusal, Resize};
 use crate::pleg::{PodWatch, RuntimeState};
 use crate::pod_plan::{self, Deadline, Memory, PlanContext, Termination};
 use crate::probe_manager::ProbeWatch;
 use crate::progress::Obstacle;
 use crate::runtime_manager::ActionError;
-use crate::runtime_manager::refusal::{self, Refusal};
+use crate::runtime_manager::refusal;
 use crate::status_manager::{Ended, Facts, Stage, generate, is_terminal, start_time};
 
 /// What a worker is told.
@@ -25,6 +26,8 @@ pub(super) struct Order {
     pub pod: Option<DesiredPod>,
     /// What to do with it.
     pub intent: Intent,
+    /// Its resizes.
+    pub resize: Resize,
 }
 
 /// What a worker tells the dispatcher.
@@ -81,6 +84,12 @@ pub(super) struct Worker {
     pub(super) cgroup_removed: bool,
     /// The last failure logged per kind of action, so that each is said once.
     pub(super) told: BTreeMap<String, String>,
+    /// How many of its resizes were allocated when it last looked.
+    pub(super) resizes: u64,
+    /// A resize is being put in force.
+    pub(super) resizing: bool,
+    /// What its containers were last given.
+    pub(super) actuated: Option<PodResources>,
 }
 
 /// What one look at the facts leads to.
@@ -104,6 +113,7 @@ impl Worker {
         let runtime = shared.runtime.current_and_update();
         let recoveries = runtime.recoveries;
         let probe_watch = shared.probes.follow(&uid);
+        let resizes = orders.borrow().resize.allocated;
         Self {
             shared,
             uid,
@@ -128,6 +138,9 @@ impl Worker {
             promised: None,
             cgroup_removed: false,
             told: BTreeMap::new(),
+            resizes,
+            resizing: false,
+            actuated: None,
         }
     }
 
@@ -151,6 +164,7 @@ impl Worker {
             self.memory.note_observation(&seen, self.now());
             let before = std::mem::take(&mut self.probes);
             self.tend_probes(&order, &seen);
+            self.tend_resize(&order, &seen);
             let decision = self.decide(&order, &seen);
             self.report(&order, &seen, &decision);
             self.ask_whether_ready(&seen, &before);
@@ -245,7 +259,9 @@ impl Worker {
         if self.ended.is_some() || !seen.is_gone() {
             return;
         }
-        if let Some(Refusal { reason, message }) = refusal::of_node(pod, &self.shared.settings) {
+        if let Some(refusal::Refusal { reason, message }) =
+            refusal::of_node(pod, &self.shared.settings)
+        {
             tracing::warn!(pod = %pod.full_name(), reason, message, "pod refused: it cannot run here");
             self.record(pod, EventType::Warning, reason, message.clone());
             self.ended = Some(Ended::rejected(reason, &message));
@@ -296,7 +312,7 @@ impl Worker {
                 stage: Stage::Live,
                 finished: false,
             };
-            if !is_terminal(&self.status(pod, seen, &live)) {
+            if !is_terminal(&self.status(pod, seen, &live, None)) {
                 return live;
             }
         }
@@ -359,6 +375,7 @@ impl Worker {
             backoff: self.backoff(),
             max_dead: self.shared.settings.max_dead_per_container,
             probes: &self.probes,
+            actuated: self.actuated.as_ref(),
         }
     }
 
@@ -391,12 +408,18 @@ impl Worker {
 
     pub(super) fn report(&self, order: &Order, seen: &ObservedPod, decision: &Decision) {
         if let Some(pod) = &order.pod {
-            let status = self.status(pod, seen, decision);
+            let status = self.status(pod, seen, decision, order.resize.pending.as_ref());
             self.shared.statuses.set(pod, status);
         }
     }
 
-    fn status(&self, pod: &DesiredPod, seen: &ObservedPod, decision: &Decision) -> PodStatus {
+    fn status(
+        &self,
+        pod: &DesiredPod,
+        seen: &ObservedPod,
+        decision: &Decision,
+        pending: Option<&Refusal>,
+    ) -> PodStatus {
         let runtime = &self.runtime;
         let failure = self.memory.sandbox_failure.as_ref().map(|failure| failure.message.as_str());
         let pod_problem = runtime.problem.as_deref().or(self.blindness.as_deref()).or(failure);
@@ -408,6 +431,9 @@ impl Worker {
             pod_problem,
             ended: self.ended.as_ref(),
             probes: &self.probes,
+            pending_resize: pending,
+            resizing: self.resizing(),
+            actuated: self.actuated.as_ref(),
             before: self.shared.statuses.get(&self.uid).as_deref(),
             stage: decision.stage,
             runtime_name: &runtime.name,

@@ -24,7 +24,15 @@ pub trait PodCgroups: Send + Sync + 'static {
     /// that; then it is tried again.
     fn enforce(&self) -> Result<(), CgroupError>;
     /// Makes a pod's group, sets its limits, and answers the parent of its sandbox.
+    /// A group that exists keeps a memory limit that is higher: what runs in it may
+    /// need that, and lowering it is a resize.
     fn ensure_pod(&self, pod: &PodCgroupSpec) -> Result<String, CgroupError>;
+    /// The limits in force on a pod's group; one that is missing is an error.
+    fn pod_limits(&self, uid: &PodUid, class: QosClass) -> Result<Limits, CgroupError>;
+    /// Changes the limits of a pod's group that are given.
+    fn set_pod_limits(&self, pod: &PodCgroupSpec) -> Result<(), CgroupError>;
+    /// Bytes of memory that a pod uses now; `None` if the kernel does not tell.
+    fn pod_memory(&self, uid: &PodUid, class: QosClass) -> Result<Option<u64>, CgroupError>;
     /// Kills whatever is left in a pod's group and removes it; absent is fine.
     fn remove_pod(&self, uid: &PodUid) -> Result<(), CgroupError>;
     /// Every pod that has a group, sorted.
@@ -46,6 +54,15 @@ impl PodCgroups for NoCgroups {
     }
     fn ensure_pod(&self, _: &PodCgroupSpec) -> Result<String, CgroupError> {
         Ok(String::new())
+    }
+    fn pod_limits(&self, _: &PodUid, _: QosClass) -> Result<Limits, CgroupError> {
+        Ok(Limits::default())
+    }
+    fn set_pod_limits(&self, _: &PodCgroupSpec) -> Result<(), CgroupError> {
+        Ok(())
+    }
+    fn pod_memory(&self, _: &PodUid, _: QosClass) -> Result<Option<u64>, CgroupError> {
+        Ok(None)
     }
     fn remove_pod(&self, _: &PodUid) -> Result<(), CgroupError> {
         Ok(())

@@ -15,6 +15,7 @@ use super::images::Ensured;
 use super::log_paths;
 use super::pod_files::pod_dir;
 use super::stop::Ended;
+use crate::allocation::Allocations;
 use crate::container_manager::PodContainers;
 use crate::events::Recorder;
 use crate::image_manager::Images;
@@ -88,6 +89,12 @@ pub enum ActionError {
         /// What is wrong.
         message: String,
     },
+    /// The pod could not be resized; it runs on as it was.
+    #[error("cannot resize the pod: {message}")]
+    NotResized {
+        /// In the words of the condition.
+        message: String,
+    },
     /// The plan asked for something that its facts do not allow: a bug.
     #[error("cannot perform {action}: {why}")]
     Impossible {
@@ -105,6 +112,7 @@ pub struct Executor {
     pub(super) settings: Arc<Settings>,
     pub(super) recorder: Recorder,
     pub(super) images: Images,
+    pub(super) allocations: Allocations,
     pub(super) identity: PodIdentity,
     pub(super) pod: Option<DesiredPod>,
     pub(super) sandbox: Option<(SandboxId, u32)>,
@@ -115,11 +123,13 @@ pub struct Executor {
 
 impl Executor {
     /// An executor for a pod as it was observed. `pod` is its spec, if known.
+    #[allow(clippy::too_many_arguments, reason = "a constructor, called once")]
     pub fn new(
         ports: Ports,
         settings: Arc<Settings>,
         recorder: Recorder,
         images: Images,
+        allocations: Allocations,
         identity: PodIdentity,
         pod: Option<DesiredPod>,
         seen: &ObservedPod,
@@ -127,7 +137,18 @@ impl Executor {
         let sandbox = seen.sandboxes.first().map(|s| (s.id.clone(), s.attempt));
         let ended = Ended::default();
         let ensured = None;
-        Self { ports, settings, recorder, images, identity, pod, sandbox, ended, ensured }
+        Self {
+            ports,
+            settings,
+            recorder,
+            images,
+            allocations,
+            identity,
+            pod,
+            sandbox,
+            ended,
+            ensured,
+        }
     }
 
     /// Performs one action.
@@ -159,6 +180,7 @@ impl Executor {
                     tracing::warn!(pod = %self.identity.uid, container = %name, %error, "log not linked");
                 }
             }
+            Action::Resize { memory, cpu, pod } => return self.resize(memory, cpu, *pod).await,
             Action::RemovePodCgroup => self.pod_containers().remove(&self.identity.uid)?,
             Action::RemovePodFiles => {
                 self.pod_containers().remove(&self.identity.uid)?;

@@ -19,6 +19,7 @@ mod mounts;
 mod pod_files;
 mod profile;
 pub mod refusal;
+mod resize;
 mod resources;
 mod sandbox;
 mod sandbox_resources;

@@ -46,6 +46,7 @@ impl Executor {
         self.make_dir(&log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity))?;
         let (config, notices) = self.sandbox_config(pod, attempt)?;
         self.tell_of_dns(pod, notices);
+        self.allocations.note_pod(pod);
         Ok(runtime.run_pod_sandbox(config, &handler).await?)
     }
 

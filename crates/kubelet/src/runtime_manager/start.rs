@@ -86,6 +86,9 @@ impl Executor {
                 waiting,
                 retry_after: None,
             })?;
+        // Before it exists: one whose making is not answered has this size too.
+        let given = container.resources.clone().unwrap_or_default();
+        self.allocations.note_container(pod, name.as_str(), &given);
         let image_mounts = config.mounts.iter().filter(|mount| mount.image.is_some()).count();
         let sandbox_config = ensured.sandbox_config.clone();
         let made =

@@ -105,6 +105,7 @@ impl Executor {
             StopReason::StartupFailed => {
                 format!("Container {name} failed startup probe, will be restarted")
             }
+            StopReason::Resized => format!("Container {name} resize requires restart"),
             StopReason::RestartAll => {
                 format!("Container {name} is removed: a container's exit restarts the whole pod")
             }

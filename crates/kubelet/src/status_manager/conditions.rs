@@ -40,10 +40,43 @@ pub(super) fn conditions(
     all.push(condition(facts, "Ready", ready));
     all.push(condition(facts, "ContainersReady", containers_ready));
     all.push(condition(facts, "PodScheduled", Ok(())));
+    all.extend(resizes(facts, phase));
     if restart::could_start_over(facts.pod.spec()) {
         all.push(all_restarting(facts, phase));
     }
     all
+}
+
+/// A resize that waits and one under way; a pod that has ended has neither.
+fn resizes(facts: &Facts<'_>, phase: &str) -> Vec<PodCondition> {
+    if facts.stage != Stage::Live || matches!(phase, "Succeeded" | "Failed") {
+        return Vec::new();
+    }
+    let pending = facts.pending_resize.map(|refusal| {
+        resize(facts, "PodResizePending", refusal.reason.as_str(), &refusal.message)
+    });
+    let progress = facts.resizing.map(|resizing| match resizing.error {
+        Some(error) => resize(facts, "PodResizeInProgress", "Error", error),
+        None => resize(facts, "PodResizeInProgress", "", ""),
+    });
+    pending.into_iter().chain(progress).collect()
+}
+
+/// Its time tells since when the reason holds.
+fn resize(facts: &Facts<'_>, kind: &str, reason: &str, message: &str) -> PodCondition {
+    let reason = (!reason.is_empty()).then(|| reason.to_owned());
+    let before = before(facts, kind).filter(|c| c.reason == reason);
+    let since = before.and_then(|before| before.last_transition_time.clone());
+    let since = since.unwrap_or(Time(truncate(facts.wall)));
+    PodCondition {
+        type_: kind.to_owned(),
+        status: "True".to_owned(),
+        reason,
+        message: (!message.is_empty()).then(|| message.to_owned()),
+        observed_generation: generation(facts),
+        last_probe_time: Some(since.clone()),
+        last_transition_time: Some(since),
+    }
 }
 
 /// A ready sandbox with a network; otherwise what it waits for.

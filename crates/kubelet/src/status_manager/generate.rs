@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubelet_model::{ContainerName, DesiredPod, ObservedPod, ProbeResults, Waiting};
+use kubelet_model::{ContainerName, DesiredPod, ObservedPod, PodResources, ProbeResults, Waiting};
 
 use super::{addresses, conditions, containers, finish, messages, phase};
+use crate::allocation::Refusal;
 use crate::runtime_manager::qos_class;
 
 /// How far along a pod is.
@@ -52,6 +53,13 @@ impl Ended {
     }
 }
 
+/// A resize that is being put in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resizing<'a> {
+    /// Why it did not succeed so far.
+    pub error: Option<&'a str>,
+}
+
 /// Everything a status depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
@@ -67,6 +75,12 @@ pub struct Facts<'a> {
     pub ended: Option<&'a Ended>,
     /// What the probes of its containers say.
     pub probes: &'a ProbeResults,
+    /// Why the size that the pod's source asks for is not allocated, if so.
+    pub pending_resize: Option<&'a Refusal>,
+    /// A resize is being put in force.
+    pub resizing: Option<Resizing<'a>>,
+    /// What its containers were last given.
+    pub actuated: Option<&'a PodResources>,
     /// Its status before.
     pub before: Option<&'a PodStatus>,
     /// How far along it is.

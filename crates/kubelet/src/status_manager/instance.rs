@@ -12,7 +12,7 @@ use kubelet_model::{
 use super::containers::{Scene, ended, is_running};
 use super::generate::{Facts, Stage, truncate};
 use super::restart::RESTARTING_ALL;
-use super::{details, transitions};
+use super::{details, resources, transitions};
 
 /// Exit code of a container that was lost track of.
 const LOST_EXIT_CODE: i32 = 137;
@@ -55,13 +55,22 @@ pub(super) fn existing(
         }),
         last_state: Some(last.or(kept).unwrap_or_default()),
         volume_mounts: details::volume_mounts(container),
-        // Nothing is resized in place: what is asked for is what is given.
-        allocated_resources: container.resources.as_ref().and_then(|r| r.requests.clone()),
-        resources: container.resources.clone(),
+        allocated_resources: resources::allocated(container),
+        resources: resources::in_force(
+            facts,
+            container,
+            newest,
+            before.filter(|b| is_same(b, &id)),
+        ),
         user: newest.user.as_ref().map(container_user),
         container_id: Some(id),
         ..ContainerStatus::default()
     }
+}
+
+/// Did a status speak of this very instance, running?
+fn is_same(before: &ContainerStatus, id: &str) -> bool {
+    is_running(before) && before.container_id.as_deref() == Some(id)
 }
 
 /// A container the runtime holds nothing of: not made yet, removed, or vanished.

@@ -13,13 +13,14 @@ mod instance;
 mod messages;
 mod phase;
 mod readiness;
+mod resources;
 mod restart;
 mod restart_all;
 #[cfg(test)]
 mod tests;
 mod transitions;
 
-pub use generate::{Ended, Facts, Stage, generate, is_terminal, start_time};
+pub use generate::{Ended, Facts, Resizing, Stage, generate, is_terminal, start_time};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -32,7 +33,7 @@ use kubelet_model::{DesiredPod, PodUid};
 pub struct PodView {
     /// Uid.
     pub uid: PodUid,
-    /// The pod as it was asked for.
+    /// The pod as it was asked for, whatever it was given.
     pub pod: Arc<Pod>,
     /// How it is doing.
     pub status: Arc<PodStatus>,
@@ -59,13 +60,13 @@ impl Statuses {
         let old = all.get_mut(&uid);
         if let Some(old) = old {
             let view = &old.view;
-            if *view.status == status && Arc::ptr_eq(&view.pod, pod.pod()) {
+            if *view.status == status && Arc::ptr_eq(&view.pod, pod.asked()) {
                 old.refused = None;
                 return;
             }
             if let Some(revived) = transitions::illegal(pod.spec(), &view.status, &status) {
                 let container = revived.name.clone();
-                old.view.pod = Arc::clone(pod.pod());
+                old.view.pod = Arc::clone(pod.asked());
                 old.refuse(pod, container);
                 return;
             }
@@ -76,7 +77,7 @@ impl Statuses {
             tracing::info!(pod = %pod.full_name(), uid = %uid, phase, "pod phase changed");
         }
         let view =
-            PodView { uid: uid.clone(), pod: Arc::clone(pod.pod()), status: Arc::new(status) };
+            PodView { uid: uid.clone(), pod: Arc::clone(pod.asked()), status: Arc::new(status) };
         all.insert(uid, Entry { view, refused: None });
     }
 

@@ -12,6 +12,7 @@ mod not_ready;
 mod obstacle;
 mod pod;
 mod render;
+mod resize;
 pub mod stamp;
 #[cfg(test)]
 mod tests;
@@ -125,7 +126,7 @@ enum Rank {
     Fine,
     /// On its way, nothing is wrong.
     Underway,
-    /// Runs, but takes no traffic.
+    /// Runs, but takes no traffic or has not the size it should.
     NotReady,
     /// Has failed.
     Failed,

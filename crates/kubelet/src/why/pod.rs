@@ -7,7 +7,7 @@ use super::advice::{full_name, logs_command};
 use super::waiting::Case;
 use super::{
     Explanation, Finding, InFlight, Manifest, Rank, WhyFacts, exits, not_ready, obstacle, render,
-    waiting,
+    resize, waiting,
 };
 use crate::progress::Obstacle;
 
@@ -94,6 +94,7 @@ fn findings(facts: &WhyFacts<'_>) -> Vec<Finding> {
         }
     }
     found.extend(sandbox(facts));
+    found.extend(resize::answers(facts));
     found
 }
 

@@ -434,3 +434,36 @@ fn hostile_text_does_not_steer_the_terminal() {
     assert!(!text.contains('\u{1b}') && text.len() < 4_000, "{}", text.len());
     assert!(text.lines().all(|line| line.chars().count() <= 90), "{text}");
 }
+
+#[test]
+fn a_resize_that_waits_or_fails_is_explained() {
+    let text = |kind: &str, reason: &str, message: &str| {
+        let running = json!({"running": {"startedAt": "1970-01-01T00:30:00Z"}});
+        let mut status = container_status(running, json!({}));
+        status["containerStatuses"][0]["ready"] = json!(true);
+        status["conditions"] = json!([{
+            "type": kind, "status": "True", "reason": reason, "message": message,
+            "lastTransitionTime": "1970-01-01T00:59:00Z",
+        }]);
+        Case::new(one(json!({})), status).text()
+    };
+    let short = "Node didn't have enough resource: memory, requested: 4194304, used: 1048576, \
+                 capacity: 2097152";
+    has(
+        &text("PodResizePending", "Deferred", short),
+        &["no room", "asks for 4 MiB, other pods hold 1 MiB of the node's 2 MiB", "klet pods -A"],
+    );
+    let cpu = "Node didn't have enough resource: cpu, requested: 4000, used: 100, capacity: 2000";
+    has(&text("PodResizePending", "Deferred", cpu), &["asks for 4000m, other pods hold 100m"]);
+    has(
+        &text("PodResizePending", "Infeasible", "Pod QOS Class may not change"),
+        &["cannot be given the size", "Pod QOS Class may not change", "starts anew"],
+    );
+    let memory = "cannot decrease memory limits: attempting to set pod memory limit (1) below";
+    has(
+        &text("PodResizeInProgress", "Error", memory),
+        &["could not be put in force", "below what is used now", "RestartContainer"],
+    );
+    has(&text("PodResizeInProgress", "Error", "busy"), &["busy", "klet why node"]);
+    has(&text("PodResizeInProgress", "", ""), &["The pod runs and is ready"]);
+}

@@ -217,6 +217,7 @@ async fn containers_that_start_are_told_once() {
             image_id: String::new(),
             user: None,
             grace: None,
+            resources: None,
             state,
         };
         ObservedPod { containers: vec![container], ..pod("a", true, began) }

@@ -206,3 +206,31 @@ fn names_that_would_leave_a_directory_are_not_ours() {
         assert_eq!(pod_name(&labels), None, "{hostile:?}");
     }
 }
+
+#[test]
+fn sizes_are_read_as_far_as_they_are_told() {
+    let read = |linux: Option<v1::LinuxContainerResources>| {
+        let resources =
+            linux.map(|linux| v1::ContainerResources { linux: Some(linux), ..Default::default() });
+        resources_of(&v1::ContainerStatus { resources, ..Default::default() })
+    };
+    assert_eq!(read(None), None);
+    assert_eq!(read(Some(v1::LinuxContainerResources::default())), None);
+    for (shares, quota, period, memory, expected) in [
+        (1024, 50_000, 100_000, 1 << 20, (Some(1000), Some(500), Some(1 << 20))),
+        (102, -1, 100_000, 0, (Some(100), None, None)),
+        (2, 1_000, 100_000, 0, (Some(2), Some(10), None)),
+        (1, 5_000, 0, 7, (None, None, Some(7))),
+        (i64::MAX, i64::MAX, 1, -1, (Some(i64::MAX / 1024), Some(i64::MAX), None)),
+    ] {
+        let told = read(Some(v1::LinuxContainerResources {
+            cpu_shares: shares,
+            cpu_quota: quota,
+            cpu_period: period,
+            memory_limit_in_bytes: memory,
+            ..Default::default()
+        }));
+        let told = told.expect("something is told");
+        assert_eq!((told.cpu_request, told.cpu_limit, told.memory_limit), expected);
+    }
+}

@@ -12,6 +12,8 @@
 //!   [in=<attempt>] [changed] [oom] [id=<id>]`, what its probes say:
 //!   `[startup=<r>] [liveness=<r>]`, each `ok`, `failed` or `unknown`; and what the
 //!   worker remembers of it: `[crashes=<n>] [ran=<s>]`;
+//! - `<container> … had=<cpu>/<cpu>/<memory>/<memory>`: what it was last given,
+//!   requests before limits;
 //! - `<container> failed=<reason> retry=<s>`: its last start failed.
 
 #[path = "dsl_pod.rs"]
@@ -22,12 +24,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use kubelet_model::hash::container_hash;
 use kubelet_model::{
     BackoffPolicy, ContainerName, ContainerState, DesiredPod, Exit, Mono, ObservedContainer,
-    ObservedPod, ObservedSandbox, PodUid, ProbeKind, ProbeResult, ProbeResults, SandboxId,
-    WaitReason, Waiting,
+    ObservedPod, ObservedSandbox, PodResources, PodUid, ProbeKind, ProbeResult, ProbeResults,
+    SandboxId, WaitReason, Waiting,
 };
 
 use crate::pod_plan::{Memory, PlanContext};
@@ -55,6 +57,7 @@ pub struct Scene {
     pub seen: ObservedPod,
     pub memory: Memory,
     pub probes: ProbeResults,
+    pub actuated: Option<PodResources>,
 }
 
 impl Scene {
@@ -66,6 +69,7 @@ impl Scene {
             backoff: BACKOFF,
             max_dead,
             probes: &self.probes,
+            actuated: self.actuated.as_ref(),
         }
     }
 }
@@ -94,6 +98,11 @@ impl fmt::Debug for Scene {
     }
 }
 
+/// `<cpu>/<cpu>/<memory>/<memory>`, requests before limits.
+pub fn requirements(text: &str) -> ResourceRequirements {
+    pod_text::requirements(text)
+}
+
 /// The image of every container of a scene, by its name.
 pub fn image_of(name: &str) -> String {
     format!("registry/{name}:1")
@@ -109,6 +118,7 @@ pub fn scene(text: &str) -> Scene {
         seen: ObservedPod::absent(PodUid::new("u1"), NOW),
         memory: Memory::default(),
         probes: ProbeResults::default(),
+        actuated: None,
     };
     scene.memory.note_definition(&scene.pod);
     let items: Vec<&str> = items.split(';').map(str::trim).filter(|i| !i.is_empty()).collect();
@@ -178,6 +188,10 @@ fn add_container(scene: &mut Scene, item: &str) {
             Some(("exited", code)) => instance.state = ContainerState::Exited(exit(number(code))),
             Some(("restarts", count)) => instance.restart_count = number(count),
             Some(("in", attempt)) => instance.sandbox = SandboxId::new(format!("s{attempt}")),
+            Some(("had", sizes)) => {
+                let actuated = scene.actuated.get_or_insert_default();
+                actuated.containers.insert(name.to_owned(), requirements(sizes));
+            }
             Some(("id", text)) => id = Some(text),
             Some(("ago", text)) => ago = seconds(text),
             Some(("ran", text)) => ran = seconds(text),
@@ -231,6 +245,7 @@ pub fn instance(name: &str, sandbox_attempt: u32) -> ObservedContainer {
         image_id: format!("sha256:{name}"),
         user: None,
         grace: None,
+        resources: None,
         state: ContainerState::Created,
     }
 }

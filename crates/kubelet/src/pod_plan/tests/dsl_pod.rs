@@ -9,14 +9,17 @@
 //! - `init=<names>`, a sidecar with a `+`; `eph=<names>`; `grace=<s>`; `hostnet`;
 //! - `startup=<names>`, `liveness=<names>`: containers with such a probe, with a
 //!   grace of its own after a slash: `liveness=app/5`;
+//! - `size=<name>/<cpu>/<cpu>/<memory>/<memory>`: requests and limits, a dash for
+//!   none; `resize=<name>/<resource>`: changing that restarts it;
 //! - `policy=<name>/<policy>`; `rule=<name>/In|NotIn/<codes>/<action>`, in order.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, EphemeralContainer, Pod,
-    PodSpec, Probe,
+    Container, ContainerResizePolicy, ContainerRestartRule, ContainerRestartRuleOnExitCodes,
+    EphemeralContainer, Pod, PodSpec, Probe, ResourceRequirements,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_model::{DesiredPod, Source};
 
 use super::{image_of, number};
@@ -36,7 +39,8 @@ pub fn pod(text: &str) -> DesiredPod {
         ..PodSpec::default()
     };
     let (shape, details): (Vec<_>, Vec<_>) = words.partition(|word| {
-        !["startup=", "liveness=", "policy=", "rule="].iter().any(|key| word.starts_with(key))
+        let details = ["startup=", "liveness=", "policy=", "rule=", "size=", "resize="];
+        !details.iter().any(|key| word.starts_with(key))
     });
     for word in shape {
         read_shape(&mut spec, word);
@@ -76,7 +80,19 @@ fn read_detail(spec: &mut PodSpec, word: &str) {
         }
         return;
     }
+    if key == "size" {
+        let (name, sizes) = value.split_once('/').expect("a size has a container");
+        named(spec, name).resources = Some(requirements(sizes));
+        return;
+    }
     match value.split('/').collect::<Vec<_>>()[..] {
+        [name, resource] if key == "resize" => {
+            let policy = ContainerResizePolicy {
+                resource_name: resource.to_owned(),
+                restart_policy: "RestartContainer".to_owned(),
+            };
+            named(spec, name).resize_policy.get_or_insert_default().push(policy);
+        }
         [name, policy] => named(spec, name).restart_policy = Some(policy.to_owned()),
         [name, operator, codes, action] => {
             let codes = ContainerRestartRuleOnExitCodes {
@@ -87,6 +103,22 @@ fn read_detail(spec: &mut PodSpec, word: &str) {
             named(spec, name).restart_policy_rules.get_or_insert_default().push(rule);
         }
         _ => panic!("unknown word {word:?}"),
+    }
+}
+
+/// `<cpu>/<cpu>/<memory>/<memory>`, requests before limits.
+pub(super) fn requirements(text: &str) -> ResourceRequirements {
+    let [cpu, cpu_limit, memory, memory_limit] = text.split('/').collect::<Vec<_>>()[..] else {
+        panic!("not four amounts: {text:?}");
+    };
+    let list = |cpu: &str, memory: &str| {
+        let named = [("cpu", cpu), ("memory", memory)].into_iter().filter(|(_, text)| *text != "-");
+        named.map(|(name, text)| (name.to_owned(), Quantity(text.to_owned()))).collect()
+    };
+    ResourceRequirements {
+        requests: Some(list(cpu, memory)),
+        limits: Some(list(cpu_limit, memory_limit)),
+        claims: None,
     }
 }
 

@@ -9,6 +9,7 @@ mod memory;
 mod model;
 mod probes;
 mod properties;
+mod resize;
 mod render;
 mod restarts;
 mod sandboxes;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kubelet_model::{
-    Action, ContainerState, Exit, Mono, ObservedContainer, ObservedSandbox, SandboxId, Steps,
+    Action, ContainerState, Exit, Mono, ObservedContainer, ObservedSandbox, PodResources,
+    SandboxId, Steps,
 };
 
 use super::dsl::{self, BACKOFF, NOW, Scene};
@@ -73,6 +74,11 @@ impl World {
                     ..dsl::instance(name.as_str(), 0)
                 };
                 seen.containers.push(container);
+                let given = PodResources::in_force(self.scene.pod.spec());
+                if let Some(own) = given.containers.get(name.as_str()) {
+                    let now = self.scene.actuated.get_or_insert_default();
+                    now.containers.insert(name.to_string(), own.clone());
+                }
             }
             Action::StopContainer { id, .. } => {
                 seen.containers.iter_mut().filter(|c| &c.id == id).for_each(|c| end(c, code));
@@ -92,6 +98,14 @@ impl World {
                 self.scene.memory.linked_logs.insert(id.clone());
             }
             Action::RemovePodFiles => self.files_removed = true,
+            Action::Resize { memory, cpu, .. } => {
+                let now = self.scene.actuated.get_or_insert_default();
+                for change in memory.iter().chain(cpu) {
+                    let own = change.to.requirements();
+                    now.containers.insert(change.name.to_string(), own);
+                }
+                now.whole = self.scene.pod.spec().resources.clone();
+            }
             Action::RemovePodCgroup => {}
         }
     }

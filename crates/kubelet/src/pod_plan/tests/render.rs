@@ -1,6 +1,6 @@
 //! Plans as text: a line per step, per container held back, and for the timer.
 
-use kubelet_model::{Action, Steps};
+use kubelet_model::{Action, ContainerResize, Steps};
 
 use super::dsl::NOW;
 use crate::pod_plan::PodPlan;
@@ -44,6 +44,14 @@ fn action(action: &Action) -> String {
         Action::RemoveContainer { id, keep_log: false, .. } => format!("remove {id}"),
         Action::RemoveSandbox { id } => format!("remove sandbox {id}"),
         Action::LinkLog { id, .. } => format!("link {id}"),
+        Action::Resize { memory, cpu, pod } => {
+            let list = |what: &str, list: &[ContainerResize]| {
+                let one = |change: &ContainerResize| format!(" {what}={}", change.name);
+                list.iter().map(one).collect::<String>()
+            };
+            let pod = if *pod { " pod" } else { "" };
+            format!("resize{}{}{pod}", list("memory", memory), list("cpu", cpu))
+        }
         Action::RemovePodFiles => "remove files".to_owned(),
         Action::RemovePodCgroup => "remove cgroup".to_owned(),
     }

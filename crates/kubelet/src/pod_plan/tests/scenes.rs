@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use kubelet_model::{
-    ContainerName, ContainerState, ObservedPod, ObservedSandbox, PodUid, ProbeKind, ProbeResult,
-    ProbeResults, SandboxId,
+    ContainerKind, ContainerName, ContainerState, DesiredPod, ObservedPod, ObservedSandbox,
+    PodResources, PodUid, ProbeKind, ProbeResult, ProbeResults, SandboxId,
 };
 use proptest::prelude::*;
 
@@ -114,6 +114,36 @@ fn probes() -> impl Strategy<Value = (Option<ProbeResult>, Option<ProbeResult>)>
     (result(), result())
 }
 
+/// What a container asks for, what it was given, and whether a change restarts it.
+type Wish = (Option<&'static str>, Option<&'static str>, bool);
+
+fn sizes() -> impl Strategy<Value = Wish> {
+    let size =
+        || prop::sample::select(vec!["1/1/1Gi/1Gi", "2/2/1Gi/1Gi", "1/1/1Gi/2Gi", "1/-/-/-"]);
+    (prop::option::of(size()), prop::option::of(size()), any::<bool>())
+}
+
+/// A pod whose containers have sizes, with what was kept of those.
+fn with_sizes(head: &str, sizes: &[Wish]) -> (DesiredPod, Option<PodResources>) {
+    let (mut head, bare) = (head.to_owned(), dsl::pod(head));
+    let mut given = None;
+    for (name, (asked, had, restarts)) in REGULAR.iter().chain(&INIT).zip(sizes) {
+        let Some((kind, _)) = bare.container(name) else { continue };
+        if let Some(size) = asked {
+            write!(head, " size={name}/{size}").expect("text");
+        }
+        // Init containers that run to their end may not be restarted for it.
+        if *restarts && kind != ContainerKind::Init {
+            write!(head, " resize={name}/cpu").expect("text");
+        }
+        if let Some(had) = had {
+            let known: &mut PodResources = given.get_or_insert_default();
+            known.containers.insert((*name).to_owned(), dsl::requirements(had));
+        }
+    }
+    (dsl::pod(&head), given)
+}
+
 prop_compose! {
     /// A pod of any shape in any state.
     pub(super) fn any_scene(full: bool)(
@@ -122,8 +152,9 @@ prop_compose! {
         instances in prop::collection::vec(instances(), ALL),
         crashes in prop::collection::vec(0..4u32, ALL),
         results in prop::collection::vec(probes(), ALL),
+        sizes in prop::collection::vec(sizes(), ALL),
     ) -> Scene {
-        let pod = dsl::pod(&head);
+        let (pod, actuated) = with_sizes(&head, &sizes);
         let hostnet = pod.spec().host_network == Some(true);
         let mut seen = ObservedPod::absent(PodUid::new("u1"), dsl::NOW);
         for (attempt, (ready, address, wrong_network)) in sandboxes.iter().enumerate() {
@@ -165,6 +196,6 @@ prop_compose! {
             }
         }
         seen.sort();
-        Scene { pod, seen, memory, probes }
+        Scene { pod, seen, memory, probes, actuated }
     }
 }

@@ -49,7 +49,7 @@ impl Life {
     fn new(head: &str) -> Self {
         let seen = ObservedPod::absent(PodUid::new("u1"), dsl::NOW);
         let (memory, probes) = (Memory::default(), ProbeResults::default());
-        let scene = Scene { pod: dsl::pod(head), seen, memory, probes };
+        let scene = Scene { pod: dsl::pod(head), seen, memory, probes, actuated: None };
         Self { world: World::new(scene, 137), passed: BTreeSet::new() }
     }
 

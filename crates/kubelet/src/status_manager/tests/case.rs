@@ -6,12 +6,13 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec, PodStatus};
 use kubelet_model::{
-    ContainerId, ContainerName, DesiredPod, ObservedPod, ProbeKind, ProbeResult, ProbeResults,
-    Source, WaitReason, Waiting,
+    ContainerId, ContainerName, DesiredPod, ObservedPod, PodResources, ProbeKind, ProbeResult,
+    ProbeResults, Source, WaitReason, Waiting,
 };
 
 use super::dsl;
-use crate::status_manager::{Ended, Facts, Stage, generate};
+use crate::allocation::Refusal;
+use crate::status_manager::{Ended, Facts, Resizing, Stage, generate};
 
 /// Facts with defaults: a live pod, nothing probed, an agent as old as the pod.
 #[derive(Clone)]
@@ -19,6 +20,10 @@ pub struct Case {
     pub pod: DesiredPod,
     pub waiting: BTreeMap<ContainerName, Waiting>,
     pub probes: ProbeResults,
+    pub pending_resize: Option<Refusal>,
+    pub resizing: bool,
+    pub resize_error: Option<String>,
+    pub actuated: Option<PodResources>,
     pub problem: Option<String>,
     pub ended: Option<Ended>,
     pub before: Option<PodStatus>,
@@ -52,6 +57,10 @@ impl Case {
             pod,
             waiting: BTreeMap::new(),
             probes: ProbeResults::default(),
+            pending_resize: None,
+            resizing: false,
+            resize_error: None,
+            actuated: None,
             problem: None,
             ended: None,
             before: None,
@@ -140,6 +149,9 @@ impl Case {
             pod_problem: self.problem.as_deref(),
             ended: self.ended.as_ref(),
             probes: &self.probes,
+            pending_resize: self.pending_resize.as_ref(),
+            resizing: self.resizing.then_some(Resizing { error: self.resize_error.as_deref() }),
+            actuated: self.actuated.as_ref(),
             before: self.before.as_ref(),
             stage: self.stage,
             runtime_name: "containerd",

@@ -13,6 +13,7 @@ mod endings;
 mod kinds;
 mod phases;
 mod probes;
+mod resources;
 mod restart_all;
 mod transitions;
 
