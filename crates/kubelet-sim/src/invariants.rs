@@ -252,11 +252,12 @@ impl State {
         match last.exit_code {
             // An init container's work is lost with its sandbox.
             Some(0) if init => last.sandbox == container.sandbox && !last.stop_asked,
-            Some(0) if last.stop_asked => me.never_restarts(template.restart),
-            // Stopped with its sandbox, before it could end: the new one runs it anew.
+            // Stopped with its sandbox, before it was known to have ended: the new one
+            // runs it anew, whatever its own policy. As computePodActions upstream.
             Some(_) if last.stop_asked && last.sandbox != container.sandbox => {
                 template.restart == Restart::Never
             }
+            Some(0) if last.stop_asked => me.never_restarts(template.restart),
             Some(code) => !me.restarts(template.restart, code),
             None => me.never_restarts(template.restart),
         }
