@@ -267,8 +267,8 @@ impl State {
         match last.exit_code {
             // An init container's work is lost with its sandbox.
             Some(0) if init => last.sandbox == container.sandbox && !last.stop_asked,
-            // Stopped with its sandbox, before it could end: the new one runs it anew,
-            // whatever its own policy, unless the pod never restarts.
+            // Stopped with its sandbox, before it was known to have ended: the new one
+            // runs it anew, whatever its own policy, unless the pod never restarts.
             Some(_) if last.stop_asked && last.sandbox != container.sandbox => {
                 template.restart == Restart::Never
             }
