@@ -1,7 +1,7 @@
 //! Rotation and reading of real files by tasks under paused time.
 
+mod counted_fs;
 mod fake;
-mod no_alarms;
 mod reading;
 mod rotation;
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::no_alarms::NoAlarms;
+use super::counted_fs::CountedFs;
 use super::*;
 
 const KI: u64 = 1 << 10;
@@ -68,8 +68,29 @@ async fn a_slow_log_that_bursts_is_caught_soon() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_silent_log_costs_one_look_an_interval() {
+    let fs = Arc::new(CountedFs { has_alarms: true, ..CountedFs::default() });
+    let node = Node::start_on(Arc::clone(&fs) as _, 64 * KI);
+    node.runtime.log(1_000);
+    pass(5_000).await;
+    let looks = || fs.looks.load(Ordering::Relaxed);
+    let before = looks();
+    pass(100_000).await;
+    assert!((9..=11).contains(&(looks() - before)), "{} looks", looks() - before);
+    // A line a second costs one look a second; a line now and then, two more.
+    for (period, most) in [(1_000, 70), (20_000, 16)] {
+        let before = looks();
+        for _ in 0..60_000 / period {
+            node.runtime.log(50);
+            pass(period).await;
+        }
+        assert!(looks() - before <= most, "{} looks for {period}", looks() - before);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_alarms_a_burst_is_caught_by_the_interval() {
-    let fs = Arc::new(NoAlarms::default());
+    let fs = Arc::new(CountedFs::default());
     let node = Node::start_on(Arc::clone(&fs) as _, 64 * KI);
     pass(33_000).await;
     assert!((3..8).contains(&fs.asked.load(Ordering::Relaxed)), "asked at each look");
