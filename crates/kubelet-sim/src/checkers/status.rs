@@ -77,7 +77,9 @@ pub(super) fn status_matches_runtime(
         (true, _) if !all_ran && report.phase == "Pending" => return Ok(()),
         // A pod that never restarts gets no new sandbox, though some of its
         // containers would restart; upstream's phase waits for those.
-        (true, _) if report.phase == "Running" && some_would_restart(actual) => return Ok(()),
+        (true, _) if report.phase == "Running" && some_would_restart(state, actual) => {
+            return Ok(());
+        }
         // Which of the two depends on the text that was in force when it ended.
         (true, _) if stays_ended(actual, reported) => return Ok(()),
         (true, true) => "Succeeded",
@@ -102,10 +104,15 @@ fn may_start_over(template: &PodTemplate) -> bool {
     all.any(|c| c.own_restart.is_some_and(|own| own.all))
 }
 
-fn some_would_restart(actual: &Actual<'_>) -> bool {
+/// Would a container restart after its last exit? An instance that was only created
+/// has none: the one before it counts, if there was one.
+fn some_would_restart(state: &State, actual: &Actual<'_>) -> bool {
     actual.template.containers.iter().any(|c| {
-        let newest = actual.newest.get(c.name.as_str());
-        newest.is_some_and(|i| c.restarts(actual.template.restart, i.exit_code))
+        let Some(newest) = actual.newest.get(c.name.as_str()) else { return false };
+        let all = state.objects.containers.values();
+        let same = all.filter(|i| i.uid() == newest.uid() && i.name() == newest.name());
+        let last = same.filter(|i| i.has_exited()).max_by_key(|i| i.attempt());
+        c.restarts(actual.template.restart, last.unwrap_or(newest).exit_code)
     })
 }
 
