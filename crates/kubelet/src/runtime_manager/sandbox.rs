@@ -142,6 +142,7 @@ mod tests {
     use kubelet_model::{Mono, ObservedPod};
 
     use super::*;
+    use crate::allocation::{Allocations, ResizeMetrics};
     use crate::events::Recorder;
     use crate::image_manager::Images;
     use crate::ports::Ports;
@@ -173,7 +174,9 @@ mod tests {
         let identity = PodIdentity::of(&pod);
         let pod = Some(pod);
         let (settings, recorded) = (Arc::new(settings), recorder.clone());
-        let mut executor = Executor::new(ports, settings, recorder, images, identity, pod, &seen);
+        let given = Allocations::load(&ports.fs, dir.path(), ResizeMetrics::default());
+        let mut executor =
+            Executor::new(ports, settings, recorder, images, given, identity, pod, &seen);
         let error = executor.create_sandbox(0).await.expect_err("no directory can be made");
         let path = file.join("pods/u1");
         let expected = format!(
