@@ -63,7 +63,8 @@ impl PodTemplate {
             let restarts = match container.size {
                 // The policy is no part of a resize.
                 Some(size) => size.cpu_restarts,
-                None => may_restart && rng.random_bool(0.3),
+                // A sidecar that is restarted alone looks like one that ends too early.
+                None => may_restart && !container.sidecar && rng.random_bool(0.3),
             };
             container.size = Some(Size::random(rng, restarts));
         }

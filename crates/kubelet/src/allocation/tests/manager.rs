@@ -60,14 +60,15 @@ fn a_deferred_resize_waits_for_room_across_lives() {
     let dir = tempfile::tempdir().expect("a directory");
     let allocations = load(dir.path());
     give(&allocations, &set(&[sized("a", 100, 10), sized("b", 800, 10)]));
-    let asks = set(&[sized("a", 500, 10), sized("b", 800, 10)]);
+    let wish = sized("a", 500, 10);
+    let asks = set(&[wish.clone(), sized("b", 800, 10)]);
     let waits = (vec!["100m".to_owned(), "800m".to_owned()], vec!["Deferred"]);
     assert_eq!(give(&allocations, &asks), waits);
     assert_eq!(give(&allocations, &asks).1, Vec::<&str>::new(), "told once");
     assert!(allocations.resize_of(&PodUid::new("a")).pending.is_some());
     let allocations = load(dir.path());
     assert_eq!(give(&allocations, &asks), waits);
-    let alone = set(&[sized("a", 500, 10)]);
+    let alone = set(&[wish]);
     assert_eq!(give(&allocations, &alone), (vec!["500m".to_owned()], vec!["pods_removed"]));
     assert!(allocations.resize_of(&PodUid::new("a")).pending.is_none());
 }
@@ -145,10 +146,11 @@ fn resizes_are_counted() {
     let fs: Arc<dyn Fs> = Arc::new(RealFs);
     let allocations = Allocations::load(&fs, dir.path(), metrics.resizes.clone());
     give(&allocations, &set(&[sized("a", 100, 10), sized("b", 800, 10)]));
-    give(&allocations, &set(&[sized("a", 500, 10), sized("b", 800, 10)]));
+    let wish = sized("a", 500, 10);
+    give(&allocations, &set(&[wish.clone(), sized("b", 800, 10)]));
     allocations.note_in_progress(&PodUid::new("b"), true);
     let waiting = metrics.text();
-    give(&allocations, &set(&[sized("a", 500, 10), sized("b", 200, 10)]));
+    give(&allocations, &set(&[wish, sized("b", 200, 10)]));
     give(&allocations, &set(&[pod("a", "{}", "")]));
     allocations.remove(&PodUid::new("b"));
     allocations.metrics().observe(true, std::time::Duration::from_millis(15));
