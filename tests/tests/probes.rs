@@ -82,6 +82,15 @@ fn startup_holds_back_the_rest_and_readiness_is_told() -> Result<()> {
 }
 
 #[test]
+fn what_has_started_is_asked_at_once() -> Result<()> {
+    let node = Node::start()?;
+    let mut rarely = every_second(json!({"exec": {"command": ["true"]}}));
+    rarely["periodSeconds"] = json!(3600);
+    node.manifests.put_pod(&PodManifest::script("rare", STAYS).with("readinessProbe", rarely))?;
+    wait_ready(&node, "rare", true)
+}
+
+#[test]
 fn readiness_does_not_flap_when_klet_restarts() -> Result<()> {
     let mut node = Node::start()?;
     let pod = PodManifest::script("steady", STAYS).with("readinessProbe", has_file("/tmp/alive"));

@@ -70,6 +70,12 @@ pub fn check(plan: &Plan, results: &Results) -> Vec<Goal> {
             "ms",
         ),
         most(
+            "exit to status told within 1.1 s without events",
+            listing.reaction_ms(|exit| exit.told_ms),
+            1100.0,
+            "ms",
+        ),
+        most(
             "1,000 probes of the dearest kind a second on at most a tenth of a core",
             klet.probes.values().copied().reduce(f64::max).map(|cores| cores * 100.0),
             10.0,

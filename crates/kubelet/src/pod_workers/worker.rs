@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet_model::{
-    Action, BackoffPolicy, ContainerName, DesiredPod, EventType, FullName, Grace, Mono,
-    ObservedPod, PodResources, PodUid, ProbeKind, ProbeResult, ProbeResults, Steps, Waiting,
+    Action, BackoffPolicy, ContainerId, ContainerName, DesiredPod, EventType, FullName, Grace,
+    Mono, ObservedPod, PodResources, PodUid, ProbeResults, Steps, Waiting,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -90,6 +90,8 @@ pub(super) struct Worker {
     pub(super) resizing: bool,
     /// What its containers were last given.
     pub(super) actuated: Option<PodResources>,
+    /// Instances that were asked whether they are ready when they had started.
+    asked: BTreeSet<ContainerId>,
 }
 
 /// What one look at the facts leads to.
@@ -141,6 +143,7 @@ impl Worker {
             resizes,
             resizing: false,
             actuated: None,
+            asked: BTreeSet::new(),
         }
     }
 
@@ -162,12 +165,11 @@ impl Worker {
                 self.memory.note_definition(pod);
             }
             self.memory.note_observation(&seen, self.now());
-            let before = std::mem::take(&mut self.probes);
             self.tend_probes(&order, &seen);
             self.tend_resize(&order, &seen);
             let decision = self.decide(&order, &seen);
             self.report(&order, &seen, &decision);
-            self.ask_whether_ready(&seen, &before);
+            self.ask_whether_ready(&seen);
             self.tell_of_back_off(&order, &decision);
             if decision.finished {
                 self.shared.probes.remove(&self.uid);
@@ -241,13 +243,20 @@ impl Worker {
         self.probes = probes.results(&self.uid);
     }
 
-    /// What has just started is asked at once whether it is ready.
-    fn ask_whether_ready(&self, seen: &ObservedPod, before: &ProbeResults) {
-        let started = |results: &ProbeResults, id| {
-            results.get(id, ProbeKind::Startup) == Some(ProbeResult::Success)
-        };
+    /// What has just started is asked at once whether it is ready, and not only
+    /// when its probe's period ends.
+    fn ask_whether_ready(&mut self, seen: &ObservedPod) {
+        self.asked.retain(|id| seen.containers.iter().any(|container| container.id == *id));
+        let Some(status) = self.shared.statuses.get(&self.uid) else { return };
+        let all = [&status.init_container_statuses, &status.container_statuses];
         for container in &seen.containers {
-            if started(&self.probes, &container.id) && !started(before, &container.id) {
+            let shown = all.iter().flat_map(|list| list.iter().flatten());
+            let mut shown = shown.filter(|shown| shown.started == Some(true) && !shown.ready);
+            let has_started = shown.any(|shown| {
+                let id = shown.container_id.as_deref().and_then(|id| id.split_once("://"));
+                id.is_some_and(|(_, id)| id == container.id.as_str())
+            });
+            if has_started && self.asked.insert(container.id.clone()) {
                 self.shared.probes.retrigger_readiness(&self.uid, &container.name);
             }
         }

@@ -243,6 +243,9 @@ fn fine(facts: &WhyFacts<'_>) -> Finding {
         )
         .advise("Remove its manifest with `klet rm` when you no longer need its logs."),
         Some("Running") => {
+            if let Some(finding) = gates(facts) {
+                return finding;
+            }
             let mut finding =
                 Finding::new(Rank::Fine, "The pod runs and is ready. It waits for nothing.");
             if let Some(past) = last_trouble(facts) {
@@ -255,6 +258,23 @@ fn fine(facts: &WhyFacts<'_>) -> Finding {
             format!("The pod is {}; nothing wrong is known.", phase.unwrap_or("new")),
         ),
     }
+}
+
+/// All containers are ready, but conditions that the manifest asks for do not hold.
+fn gates(facts: &WhyFacts<'_>) -> Option<Finding> {
+    let mut conditions = facts.status.conditions.iter().flatten();
+    let ready = conditions.find(|one| one.type_ == "Ready" && one.status != "True")?;
+    let since = ready.last_transition_time.as_ref().map(|time| time.0);
+    Some(
+        Finding::new(Rank::NotReady, "All containers are ready, but the pod is not.")
+            .waits_for("the conditions in spec.readinessGates")
+            .since(since)
+            .error(ready.message.clone().unwrap_or_default())
+            .advise(
+                "Somebody must set these conditions through an API server. On a node without \
+                 one nobody does: remove spec.readinessGates from the manifest.",
+            ),
+    )
 }
 
 /// The last restart that still shows, for a pod that is well again.

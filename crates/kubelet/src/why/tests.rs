@@ -436,6 +436,21 @@ fn hostile_text_does_not_steer_the_terminal() {
 }
 
 #[test]
+fn readiness_gates_are_explained() {
+    let running = json!({"running": {"startedAt": "1970-01-01T00:30:00Z"}});
+    let mut status = container_status(running, json!({}));
+    status["phase"] = json!("Running");
+    status["containerStatuses"][0]["ready"] = json!(true);
+    let message = "the status of pod readiness gate \"example.com/lit\" is not \"True\", but False";
+    status["conditions"] = json!([{
+        "type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady", "message": message,
+        "lastTransitionTime": "1970-01-01T00:59:00Z",
+    }]);
+    let text = Case::new(one(json!({})), status).text();
+    has(&text, &["but the pod is not", "example.com/lit", "spec.readinessGates"]);
+}
+
+#[test]
 fn a_resize_that_waits_or_fails_is_explained() {
     let text = |kind: &str, reason: &str, message: &str| {
         let running = json!({"running": {"startedAt": "1970-01-01T00:30:00Z"}});
