@@ -40,6 +40,17 @@ pub enum Twist {
     CrashAfter,
 }
 
+impl Twist {
+    fn shortened(self) -> Self {
+        match self {
+            Self::HangAfter(long) => Self::HangAfter(long.min(REQUEST_LIMIT)),
+            Self::HangBefore(long) => Self::HangBefore(long.min(REQUEST_LIMIT)),
+            Self::HangInside(long) => Self::HangInside(long.min(REQUEST_LIMIT)),
+            other => other,
+        }
+    }
+}
+
 /// A call as it is made.
 pub(crate) struct Call {
     pub(crate) name: &'static str,
@@ -59,10 +70,13 @@ struct Fate {
 }
 
 impl State {
-    fn fate(&mut self, name: &'static str) -> Fate {
-        let scripted = self.script.iter().position(|(call, _)| *call == name);
+    fn fate(&mut self, call: &Call) -> Fate {
+        let scripted = self.script.iter().position(|(name, _)| *name == call.name);
         let twist = match scripted.and_then(|at| self.script.remove(at)) {
             Some((_, twist)) => Some(twist),
+            // Hooks and pulls have no limit. By chance they hang no longer than
+            // what has one, or nothing would settle in time.
+            None if call.limit.is_none() => self.random_twist().map(Twist::shortened),
             None => self.random_twist(),
         };
         Fate {
@@ -131,7 +145,7 @@ where
     gate(life).await;
     let (fate, down) = {
         let mut state = world.lock();
-        let fate = state.fate(call.name);
+        let fate = state.fate(&call);
         state.count_call(&call);
         let text = match &fate.twist {
             Some(twist) => format!("{} {} … {twist:?}", call.name, call.object),
