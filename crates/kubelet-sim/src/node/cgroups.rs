@@ -71,8 +71,9 @@ impl PodCgroups for SimCgroups {
     fn ensure_pod(&self, pod: &PodCgroupSpec) -> Result<String, CgroupError> {
         self.with(|groups| {
             let mut limits = pod.limits.clone();
-            if let Some((_, old)) = groups.pods.get(&pod.uid) {
-                // As on a machine: lowering it is a resize.
+            let needed = limits.memory_bytes.is_some_and(|new| new <= POD_USES as i64);
+            if let Some((_, old)) = groups.pods.get(&pod.uid).filter(|_| needed) {
+                // As on a machine: lowering it below what is used is a resize.
                 limits.memory_bytes = limits.memory_bytes.max(old.memory_bytes);
             }
             groups.pods.insert(pod.uid.clone(), (pod.class, limits));

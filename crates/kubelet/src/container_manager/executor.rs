@@ -192,10 +192,11 @@ impl NodeCgroups {
     }
 }
 
-/// Leaves a memory limit alone that would be lowered.
-fn keep_higher_memory(limits: &mut Limits, in_force: &Limits) {
+/// Leaves a memory limit alone that would be lowered to what is used now, or below.
+fn keep_needed_memory(limits: &mut Limits, in_force: &Limits, used: Option<u64>) {
     let now = in_force.memory_bytes.unwrap_or(-1);
-    if limits.memory_bytes.is_some_and(|new| new > 0 && (now < 0 || new < now)) {
+    let needed = |new: i64| used.is_none_or(|used| i64::try_from(used).is_ok_and(|u| u >= new));
+    if limits.memory_bytes.is_some_and(|new| new > 0 && (now < 0 || new < now) && needed(new)) {
         limits.memory_bytes = None;
     }
 }
@@ -230,7 +231,7 @@ impl PodCgroups for NodeCgroups {
         let mut limits = pod.limits.clone();
         // What nothing runs in may get any limit.
         if tree.exists(&name) && !tree.processes(&name)?.is_empty() {
-            keep_higher_memory(&mut limits, &tree.read(&name)?);
+            keep_needed_memory(&mut limits, &tree.read(&name)?, tree.memory_usage(&name)?);
         }
         tree.create(&name)?;
         // As upstream: a kernel that refuses one value still runs the pod, whose

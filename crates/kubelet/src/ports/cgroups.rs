@@ -24,8 +24,8 @@ pub trait PodCgroups: Send + Sync + 'static {
     /// that; then it is tried again.
     fn enforce(&self) -> Result<(), CgroupError>;
     /// Makes a pod's group, sets its limits, and answers the parent of its sandbox.
-    /// A group that exists keeps a memory limit that is higher: what runs in it may
-    /// need that, and lowering it is a resize.
+    /// A group that exists keeps a memory limit that is higher if what runs in it
+    /// needs that; lowering it then is a resize, which may fail.
     fn ensure_pod(&self, pod: &PodCgroupSpec) -> Result<String, CgroupError>;
     /// The limits in force on a pod's group; one that is missing is an error.
     fn pod_limits(&self, uid: &PodUid, class: QosClass) -> Result<Limits, CgroupError>;
