@@ -10,7 +10,7 @@ use kubelet::wiring::Agent;
 
 use crate::checkers::{ReportedContainer, ReportedPod};
 use crate::manifest::REVISION_LABEL;
-use crate::node::{SimCgroups, SimClock, SimFs, SimHttp, SimProbeNet};
+use crate::node::{SimCgroups, SimClock, SimFs, SimHttp, SimProbeNet, SimVolumes};
 use crate::runtime::SimRuntime;
 use crate::world::{Life, World};
 
@@ -28,6 +28,7 @@ impl RunningAgent {
         let ports = Ports {
             runtime: Arc::new(SimRuntime::new(Arc::clone(world), life.clone())),
             fs: Arc::new(SimFs::new(Arc::clone(world), life.clone())),
+            volumes: Arc::new(SimVolumes::new(Arc::clone(world), life.clone())),
             cgroups: Arc::new(SimCgroups::new(Arc::clone(world), life.clone())),
             http: Arc::new(SimHttp::new(Arc::clone(world), life.clone())),
             probe_net: Arc::new(SimProbeNet::new(Arc::clone(world), life.clone())),

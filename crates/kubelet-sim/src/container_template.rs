@@ -138,6 +138,8 @@ pub struct Features {
     pub rules: bool,
     /// Requests and limits, and edits of them.
     pub sizes: bool,
+    /// Volumes.
+    pub volumes: bool,
 }
 
 impl Features {
@@ -150,6 +152,7 @@ impl Features {
             hooks: rng.random_bool(0.5),
             rules: rng.random_bool(0.5),
             sizes: rng.random_bool(0.5),
+            volumes: rng.random_bool(0.5),
         }
     }
 }

@@ -79,6 +79,8 @@ pub struct Faults {
     pub cgroup_error: f64,
     /// What manifests use.
     pub features: Features,
+    /// Work on a volume fails before it has any effect.
+    pub volume_error: f64,
 }
 
 impl Faults {
@@ -113,6 +115,7 @@ impl Faults {
             probe_lost: 0.0,
             cgroup_error: 0.0,
             features: Features::default(),
+            volume_error: 0.0,
         }
     }
 
@@ -153,6 +156,7 @@ impl Faults {
             probe_lost: rate(&mut rng, 0.3),
             cgroup_error: rate(&mut rng, 0.3),
             features: Features::swarm(&mut rng),
+            volume_error: rate(&mut rng, 0.3),
         }
     }
 

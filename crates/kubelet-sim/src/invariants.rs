@@ -91,6 +91,10 @@ impl State {
         if !self.oracle.explains_start(revision, self.now()) {
             self.violate(&pod, format!("sandbox asked for revision {revision}, which is gone"));
         }
+        let uid = config.metadata.as_ref().map_or("", |m| &m.uid).to_owned();
+        if let Some(template) = self.oracle.in_force(revision).cloned() {
+            self.check_volumes_ready(&pod, &uid, &template);
+        }
         let parent = config.linux.as_ref().map_or("", |linux| &linux.cgroup_parent);
         let uid = config.metadata.as_ref().map_or("", |m| &m.uid);
         if !parent.is_empty() && !self.groups.has(uid) {
@@ -230,6 +234,9 @@ impl State {
             ));
         }
         broken.extend(self.rerun_of_finished(container));
+        let mounts = container.config.mounts.clone();
+        let name = container.name().to_owned();
+        broken.extend(self.check_volumes_kept(&name, &mounts));
         let container = &self.objects.containers[id];
         let key = (container.uid().to_owned(), container.name().to_owned());
         broken.extend(self.remember_run(key, id));

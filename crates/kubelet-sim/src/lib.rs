@@ -28,14 +28,15 @@ pub mod seeds;
 mod sim;
 mod sizes;
 mod trace;
+mod volume_rules;
 mod world;
 
 pub use container_template::{
     ContainerTemplate, Features, Hook, OwnRestart, ProbeRole, ProbeTemplate, Way,
 };
 pub use faults::{EventSupport, Faults};
-pub use manifest::{NAMESPACE, PodTemplate, REVISION_LABEL, Restart};
-pub use node::{SimClock, SimFs, SimHttp, SimProbeNet};
+pub use manifest::{NAMESPACE, PodTemplate, REVISION_LABEL, Restart, VolumeSet};
+pub use node::{SimClock, SimFs, SimHttp, SimProbeNet, SimVolumes};
 pub use oracle::Place;
 pub use runtime::{Program, SimRuntime, Twist};
 pub use script::LiveContainer;

@@ -45,6 +45,46 @@ impl Restart {
     }
 }
 
+/// The volumes of a pod, each mounted by every container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct VolumeSet {
+    /// An empty directory on the disk, `disk`.
+    pub disk: bool,
+    /// One in memory, `memory`.
+    pub memory: bool,
+    /// A directory of the host, `host`.
+    pub host: bool,
+    /// A part of the last of them is mounted besides.
+    pub part: bool,
+}
+
+impl VolumeSet {
+    fn random(rng: &mut StdRng) -> Self {
+        let mut yes = || rng.random_bool(0.5);
+        Self { disk: yes(), memory: yes(), host: yes(), part: yes() }
+    }
+
+    fn sources(self) -> Vec<(&'static str, Value)> {
+        let host = json!({"hostPath": {"path": "/srv/data", "type": "DirectoryOrCreate"}});
+        let all = [
+            (self.disk, "disk", json!({"emptyDir": {}})),
+            (self.memory, "memory", json!({"emptyDir": {"medium": "Memory"}})),
+            (self.host, "host", host),
+        ];
+        all.into_iter().filter(|(on, ..)| *on).map(|(_, name, source)| (name, source)).collect()
+    }
+
+    fn mounts(self) -> Vec<Value> {
+        let sources = self.sources();
+        let whole = |name: &str| json!({"name": name, "mountPath": format!("/{name}")});
+        let mut mounts: Vec<Value> = sources.iter().map(|(name, _)| whole(name)).collect();
+        if let Some((name, _)) = sources.last().filter(|_| self.part) {
+            mounts.push(json!({"name": name, "mountPath": "/part", "subPath": "a/b"}));
+        }
+        mounts
+    }
+}
+
 /// One pod manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodTemplate {
@@ -64,6 +104,8 @@ pub struct PodTemplate {
     pub host_network: bool,
     /// Image of a volume that every container mounts.
     pub image_volume: Option<String>,
+    /// Volumes.
+    pub volumes: VolumeSet,
     /// Which text this is; set when it is published.
     pub revision: u64,
 }
@@ -80,6 +122,7 @@ impl PodTemplate {
             containers: vec![ContainerTemplate::new("app", Program::Run { term_ms: 200 })],
             host_network: false,
             image_volume: None,
+            volumes: VolumeSet::default(),
             revision: 0,
         }
     }
@@ -114,6 +157,18 @@ impl PodTemplate {
     pub fn with_image_volume(mut self, image: &str) -> Self {
         self.image_volume = Some(image.to_owned());
         self
+    }
+
+    /// The same pod with volumes.
+    pub fn with_volumes(mut self, volumes: VolumeSet) -> Self {
+        self.volumes = volumes;
+        self
+    }
+
+    /// Its empty directories, and whether each is in memory.
+    pub fn empty_dirs(&self) -> Vec<(&'static str, bool)> {
+        let all = [(self.volumes.disk, ("disk", false)), (self.volumes.memory, ("memory", true))];
+        all.into_iter().filter(|(on, _)| *on).map(|(_, dir)| dir).collect()
     }
 
     /// The same pod with its first container changed.
@@ -164,6 +219,7 @@ impl PodTemplate {
             containers,
             host_network: rng.random_bool(0.1),
             image_volume: None,
+            volumes: if features.volumes { VolumeSet::random(rng) } else { VolumeSet::default() },
             revision: 0,
         };
         if features.sizes {
@@ -212,9 +268,12 @@ impl PodTemplate {
         let containers = |list: &[ContainerTemplate]| -> Vec<Value> {
             let mut list: Vec<Value> =
                 list.iter().map(|container| container.to_json(self.host_network)).collect();
+            let mut mounts = self.volumes.mounts();
             if self.image_volume.is_some() {
-                let mounts = json!([{"name": "data", "mountPath": "/data", "subPath": "a"}]);
-                list.iter_mut().for_each(|one| one["volumeMounts"] = mounts.clone());
+                mounts.push(json!({"name": "data", "mountPath": "/data", "subPath": "a"}));
+            }
+            if !mounts.is_empty() {
+                list.iter_mut().for_each(|one| one["volumeMounts"] = json!(mounts));
             }
             list
         };
@@ -235,8 +294,15 @@ impl PodTemplate {
         if !self.init.is_empty() {
             pod["spec"]["initContainers"] = json!(containers(&self.init));
         }
-        if let Some(image) = &self.image_volume {
-            pod["spec"]["volumes"] = json!([{"name": "data", "image": {"reference": image}}]);
+        let volumes = self.volumes.sources().into_iter().map(|(name, mut source)| {
+            source["name"] = json!(name);
+            source
+        });
+        let image = self.image_volume.as_ref();
+        let image = image.map(|image| json!({"name": "data", "image": {"reference": image}}));
+        let volumes: Vec<Value> = volumes.chain(image).collect();
+        if !volumes.is_empty() {
+            pod["spec"]["volumes"] = json!(volumes);
         }
         if let Some(uid) = &self.fixed_uid {
             pod["metadata"]["uid"] = json!(uid);
@@ -332,6 +398,7 @@ mod tests {
             hooks: true,
             rules: true,
             sizes: true,
+            volumes: true,
         };
         for i in 0..50 {
             let fixed = (i % 3 == 0).then(|| format!("uid-{i}"));

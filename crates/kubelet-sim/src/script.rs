@@ -170,6 +170,11 @@ impl SimWorld {
         state.objects.sandboxes.values().filter(|s| s.pod() == pod).count()
     }
 
+    /// Number of mounts of volumes and parts of them.
+    pub fn mounts(&self) -> usize {
+        self.world.lock().volumes.mounts.len()
+    }
+
     /// Lets time pass until `done`; fails after `limit`.
     pub fn wait_until(
         &mut self,

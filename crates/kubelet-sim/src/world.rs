@@ -20,10 +20,11 @@ use crate::faults::Faults;
 use crate::invariants::History;
 use crate::lifecycle::Courses;
 use crate::manifest::PodTemplate;
-use crate::node::{Endpoints, FileTree, PodGroups, WebPage};
+use crate::node::{Endpoints, FileTree, MountTable, PodGroups, WebPage};
 use crate::oracle::{Oracle, Place};
 use crate::runtime::{Objects, Twist};
 use crate::trace::Trace;
+use crate::volume_rules::VolumeHistory;
 
 /// Wall-clock time at the start of a run: 2026-01-01T00:00:00Z.
 const EPOCH_SECS: i64 = 1_767_225_600;
@@ -44,6 +45,8 @@ pub(crate) struct State {
     pub(crate) objects: Objects,
     pub(crate) files: FileTree,
     pub(crate) groups: PodGroups,
+    pub(crate) volumes: MountTable,
+    pub(crate) volume_history: VolumeHistory,
     pub(crate) page: WebPage,
     pub(crate) endpoints: Endpoints,
     pub(crate) oracle: Oracle,
@@ -105,6 +108,8 @@ impl World {
                 objects: Objects::default(),
                 files: FileTree::default(),
                 groups: PodGroups::default(),
+                volumes: MountTable::default(),
+                volume_history: VolumeHistory::default(),
                 page: WebPage::default(),
                 endpoints: Endpoints::default(),
                 oracle: Oracle::default(),

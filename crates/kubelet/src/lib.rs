@@ -15,6 +15,7 @@ pub mod container_manager;
 pub mod allocation;
 pub mod image_manager;
 pub mod runtime_manager;
+pub mod volume_manager;
 pub mod probe_manager;
 pub mod pod_workers;
 pub mod status_manager;

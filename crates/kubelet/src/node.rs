@@ -23,7 +23,8 @@ use crate::image_manager::docker_config::DockerConfigDirs;
 use crate::image_manager::plugins::{self, ProviderConfigError};
 use crate::image_manager::records::Verification;
 use crate::ports::{
-    Fs, HyperFetch, Jitter, Ports, RealFs, RealProbeNet, RealPrograms, SystemClock, Tasks,
+    Fs, HyperFetch, Jitter, Ports, RealFs, RealProbeNet, RealPrograms, RealVolumeHost, SystemClock,
+    Tasks,
 };
 use crate::runtime_manager::sysctl;
 use crate::server::local::{self, Local, Place};
@@ -127,6 +128,7 @@ impl Node {
             runtime,
             cgroups,
             fs: Arc::new(fs),
+            volumes: Arc::new(RealVolumeHost::default()),
             http: Arc::new(HyperFetch::default()),
             probe_net: Arc::new(RealProbeNet::default()),
             programs: Arc::new(RealPrograms),

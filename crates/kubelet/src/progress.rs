@@ -49,6 +49,15 @@ pub enum Obstacle {
     Network(String),
     /// The runtime has not told yet how the pod is.
     Observation,
+    /// Volumes are not mounted yet, or cannot be unmounted; what is wrong, if anything.
+    Volumes {
+        /// Which.
+        volumes: Vec<String>,
+        /// What is wrong with them.
+        problems: Vec<String>,
+        /// They are on their way out.
+        leaving: bool,
+    },
     /// Other pods have their turn at the runtime.
     Turn,
     /// Another pod of the same name must end first.

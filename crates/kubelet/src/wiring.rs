@@ -18,6 +18,7 @@ use crate::progress::ProgressBoard;
 use crate::server::View;
 use crate::settings::Settings;
 use crate::status_manager::{PodView, Statuses};
+use crate::volume_manager::Volumes;
 use crate::{container_logs, pleg, pod_sources};
 
 /// A running agent. Its tasks live until the ports' `Tasks` end them.
@@ -48,9 +49,11 @@ impl Agent {
         let images = Images::start(&settings, &ports, &recorder, &metrics.images);
         let allocations = Allocations::load(&ports.fs, &settings.root_dir, metrics.resizes.clone());
         let lanes = settings.lanes;
+        let settings = Arc::new(settings);
+        let volumes = Volumes::new(&ports, &settings, &recorder);
         let shared = Shared {
             ports,
-            settings: Arc::new(settings),
+            settings,
             observations: observations.clone(),
             runtime,
             statuses: statuses.clone(),
@@ -60,6 +63,7 @@ impl Agent {
             progress: progress.clone(),
             images,
             allocations,
+            volumes,
             lanes: Arc::new(Semaphore::new(lanes)),
         };
         pod_workers::start(shared, desired);

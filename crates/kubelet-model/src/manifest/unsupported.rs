@@ -61,10 +61,7 @@ macro_rules! container_fields {
             concat!("spec.", $list, ".*.terminationMessagePath"),
             concat!("spec.", $list, ".*.terminationMessagePolicy"),
             concat!("spec.", $list, ".*.tty"),
-            concat!("spec.", $list, ".*.volumeMounts.*.mountPath"),
-            concat!("spec.", $list, ".*.volumeMounts.*.name"),
-            concat!("spec.", $list, ".*.volumeMounts.*.readOnly"),
-            concat!("spec.", $list, ".*.volumeMounts.*.subPath"),
+            concat!("spec.", $list, ".*.volumeMounts"),
             concat!("spec.", $list, ".*.workingDir"),
         ]
     };
@@ -123,7 +120,7 @@ const POD_FIELDS: &[&str] = &[
     "spec.schedulerName",
     "spec.securityContext.appArmorProfile",
     "spec.securityContext.fsGroup",
-    // Both say how volumes are prepared; that of an image never is.
+    // Both say how volumes with a file system of their own are prepared.
     "spec.securityContext.fsGroupChangePolicy",
     "spec.securityContext.seLinuxChangePolicy",
     "spec.securityContext.runAsGroup",
@@ -140,6 +137,8 @@ const POD_FIELDS: &[&str] = &[
     "spec.terminationGracePeriodSeconds",
     "spec.tolerations",
     "spec.topologySpreadConstraints",
+    "spec.volumes.*.emptyDir",
+    "spec.volumes.*.hostPath",
     "spec.volumes.*.image",
     "spec.volumes.*.name",
     // Written here, never read from a manifest.
@@ -147,13 +146,7 @@ const POD_FIELDS: &[&str] = &[
 ];
 
 /// Fields that mean nothing at this one value.
-const SUPPORTED_AT: &[(&str, &str)] = &[
-    ("spec.containers.*.volumeMounts.*.mountPropagation", "None"),
-    ("spec.containers.*.volumeMounts.*.recursiveReadOnly", "Disabled"),
-    ("spec.initContainers.*.volumeMounts.*.mountPropagation", "None"),
-    ("spec.initContainers.*.volumeMounts.*.recursiveReadOnly", "Disabled"),
-    ("spec.os.name", "linux"),
-];
+const SUPPORTED_AT: &[(&str, &str)] = &[("spec.os.name", "linux")];
 
 /// Every field that is set and not acted on by this release.
 pub fn unsupported(pod: &Pod) -> Vec<Problem> {
@@ -162,7 +155,9 @@ pub fn unsupported(pod: &Pod) -> Vec<Problem> {
     let value = serde_json::to_value(pod).expect("a decoded pod can be written as JSON");
     walk(&value, &Known::all(), &Field::root(), &mut report);
     if let Some(spec) = &pod.spec {
-        check_disk_references(spec, &Field::root().key("spec"), &mut report);
+        let field = Field::root().key("spec");
+        check_disk_references(spec, &field, &mut report);
+        check_disk_limits(spec, &field.key("volumes"), &mut report);
     }
     if pod.metadata.annotations.iter().flatten().any(|(key, _)| key == CONFIG_MIRROR) {
         let field = Field::root().key("metadata").key("annotations").key(CONFIG_MIRROR);
@@ -192,6 +187,16 @@ fn check_disk_references(spec: &PodSpec, field: &Field, report: &mut Report) {
                 let field = field.key(list).index(at).key("env").index(index).key("valueFrom");
                 report.add(&field.key("resourceFieldRef"), UNSUPPORTED);
             }
+        }
+    }
+}
+
+/// How much of a disk a volume may fill: only memory has an end of its own.
+fn check_disk_limits(spec: &PodSpec, field: &Field, report: &mut Report) {
+    for (index, volume) in spec.volumes.iter().flatten().enumerate() {
+        let Some(source) = &volume.empty_dir else { continue };
+        if source.size_limit.is_some() && source.medium.as_deref() != Some("Memory") {
+            report.add(&field.index(index).key("emptyDir").key("sizeLimit"), UNSUPPORTED);
         }
     }
 }

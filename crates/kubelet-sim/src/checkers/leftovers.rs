@@ -1,9 +1,9 @@
-//! Nothing of a pod outlives it: no object, control group, log or link.
+//! Nothing of a pod outlives it: no object, control group, volume, log or link.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::{Layout, fail};
+use super::{Layout, ReportedPod, fail};
 use crate::manifest::{NAMESPACE, PodTemplate};
 use crate::runtime::short;
 use crate::world::{State, Violation};
@@ -38,6 +38,18 @@ pub(super) fn nothing_left_behind(
 pub(super) fn no_stale_groups(state: &State, uids: &BTreeSet<String>) -> Result<(), Violation> {
     match state.groups.pods.keys().find(|uid| !uids.contains(uid.as_str())) {
         Some(uid) => fail("", format!("control group of {uid} left behind")),
+        None => Ok(()),
+    }
+}
+
+/// No volume outlives its pod.
+pub(super) fn no_stale_volumes(
+    state: &State,
+    uids: &BTreeSet<String>,
+    reported: &[ReportedPod],
+) -> Result<(), Violation> {
+    match state.stale_volume(uids, reported) {
+        Some(text) => fail("", text),
         None => Ok(()),
     }
 }

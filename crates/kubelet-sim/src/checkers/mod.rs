@@ -106,6 +106,7 @@ fn check(state: &State, reported: &[ReportedPod], layout: Layout<'_>) -> Result<
         uids.insert(pod.uid.clone());
     }
     leftovers::no_stale_groups(state, &uids)?;
+    leftovers::no_stale_volumes(state, &uids, reported)?;
     leftovers::no_stale_files(state, &uids, layout)
 }
 

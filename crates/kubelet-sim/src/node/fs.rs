@@ -61,6 +61,21 @@ impl FileTree {
         }
     }
 
+    /// Is there anything at a path?
+    pub(crate) fn has(&self, path: &Path) -> bool {
+        self.nodes.contains_key(path)
+    }
+
+    /// Is there a directory at a path?
+    pub(crate) fn is_dir(&self, path: &Path) -> bool {
+        matches!(self.nodes.get(path), Some(Node { kind: Kind::Dir, .. }))
+    }
+
+    /// Which file or directory a path names.
+    pub(crate) fn inode(&self, path: &Path) -> Option<u64> {
+        self.nodes.get(path).map(|node| node.inode)
+    }
+
     /// The runtime writes a container's log.
     pub(crate) fn write_log(&mut self, path: &str, now_ns: i64) {
         let path = Path::new(path);
@@ -120,7 +135,7 @@ impl FileTree {
     }
 
     /// Removes a path and what is below it; returns what was there.
-    fn remove_tree(&mut self, path: &Path) -> Vec<PathBuf> {
+    pub(crate) fn remove_tree(&mut self, path: &Path) -> Vec<PathBuf> {
         let doomed: Vec<PathBuf> = self
             .nodes
             .range(path.to_owned()..)
@@ -353,6 +368,11 @@ impl Fs for SimFs {
 
     fn remove_dir_all(&self, path: &Path) -> Result<()> {
         self.with(|state| {
+            if let Some(point) = state.volumes.at_or_below(path).first() {
+                let text = format!("{} is mounted", point.display());
+                return Err(Error::new(ErrorKind::ResourceBusy, text));
+            }
+            state.check_volume_undone(path, "removes");
             for path in state.files.remove_tree(path) {
                 state.sound_alarms(&path);
             }

@@ -6,6 +6,7 @@ mod clock;
 mod fs;
 mod http;
 mod probe_net;
+mod volumes;
 
 pub(crate) use cgroups::PodGroups;
 pub use cgroups::SimCgroups;
@@ -16,3 +17,5 @@ pub use http::SimHttp;
 pub(crate) use http::WebPage;
 pub(crate) use probe_net::Endpoints;
 pub use probe_net::SimProbeNet;
+pub(crate) use volumes::MountTable;
+pub use volumes::SimVolumes;

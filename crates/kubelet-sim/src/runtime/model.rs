@@ -233,6 +233,7 @@ impl State {
         };
         self.objects.names.remove(&sandbox.name);
         self.note(sandbox.pod(), format!("sandbox {} removed", short(id)));
+        self.forget_volumes(sandbox.uid());
         self.announce(id, sandbox.uid(), RuntimeEventKind::Deleted);
     }
 

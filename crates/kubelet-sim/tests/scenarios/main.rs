@@ -11,6 +11,7 @@ mod outages;
 mod probes;
 mod resizes;
 mod static_pods;
+mod volumes;
 
 /// Longer than any settled reaction takes.
 const SOON: Duration = Duration::from_secs(60);

@@ -32,6 +32,7 @@ impl Relister {
                 self.publish_state(|state| {
                     state.name = name.unwrap_or_else(|| std::mem::take(&mut state.name));
                     state.network_problem = condition(&status, "NetworkReady");
+                    state.recursive_read_only = recursive_read_only(&status);
                 });
             }
             Err(error) => {
@@ -51,6 +52,14 @@ impl Relister {
             state.problem = problem;
         });
     }
+}
+
+/// Handlers that can make a mount read-only all the way down.
+fn recursive_read_only(status: &v1::StatusResponse) -> Vec<String> {
+    let able = |handler: &&v1::RuntimeHandler| {
+        handler.features.as_ref().is_some_and(|features| features.recursive_read_only_mounts)
+    };
+    status.runtime_handlers.iter().filter(able).map(|handler| handler.name.clone()).collect()
 }
 
 /// Why a condition of the runtime does not hold.

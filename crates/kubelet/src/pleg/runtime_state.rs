@@ -14,6 +14,9 @@ pub struct RuntimeState {
     pub problem: Option<String>,
     /// Why pods with a network of their own cannot start; `None` when they can.
     pub network_problem: Option<String>,
+    /// Handlers that can make a mount read-only all the way down; the runtime's own
+    /// choice has no name.
+    pub recursive_read_only: Vec<String>,
     /// Counts recoveries: a change means earlier failures say nothing any more.
     pub recoveries: u64,
 }

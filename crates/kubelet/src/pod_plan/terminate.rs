@@ -38,14 +38,14 @@ pub fn plan_termination(
     stop_everything(pod, seen, left, StopReason::PodTerminating)
 }
 
-/// Stops and removes a pod that nobody wants, files last. Empty once all is gone
-/// and `files_removed`. Each step presupposes that those before it succeeded.
+/// Stops and removes a pod that nobody wants, files last, unless there are none or
+/// something else must go first. Each step presupposes that those before it succeeded.
 pub fn plan_end(
     pod: Option<&DesiredPod>,
     seen: &ObservedPod,
     termination: Termination,
     memory: &Memory,
-    files_removed: bool,
+    keep_files: bool,
     now: Mono,
 ) -> Steps {
     let mut steps = plan_termination(pod, seen, termination, now);
@@ -57,7 +57,7 @@ pub fn plan_end(
     steps.extend((!containers.is_empty()).then_some(containers));
     steps.extend((!ready.is_empty()).then_some(ready));
     steps.extend(prune::remove_sandboxes(stopped, memory));
-    if !files_removed {
+    if !keep_files {
         steps.push(vec![Action::RemovePodFiles]);
     }
     steps

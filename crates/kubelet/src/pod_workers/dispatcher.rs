@@ -1,6 +1,7 @@
 //! Starts and ends workers as the plan says, and supervises them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,8 @@ const REPORTS_MAX: usize = 256;
 const ORPHAN_GRACE: Grace = Grace::FLOOR;
 /// Pause after what is left of unknown pods could not be removed.
 const SWEEP_RETRY: Duration = Duration::from_secs(60);
+/// Pause while volumes of unknown pods are being unmounted.
+const SWEEP_SOON: Duration = Duration::from_secs(1);
 /// Pause before a worker that panicked starts again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
@@ -90,11 +93,15 @@ impl Dispatcher {
             known.chain(existing.iter().map(|pod| &pod.uid)).cloned().collect();
         self.shared.allocations.retain(|uid| known.contains(uid));
         let groups = self.pod_containers();
-        let swept = orphan_files::sweep(&*self.shared.ports.fs, &self.shared.settings, &known)
+        let Shared { ports, volumes, settings, .. } = &self.shared;
+        let files = orphan_files::sweep(&*ports.fs, volumes, settings, &known);
+        let under_way = matches!(&files, Err(error) if error.kind() == ErrorKind::WouldBlock);
+        let swept = files
             .map_err(|error| error.to_string())
             .and(groups.remove_orphans(&known).map_err(|error| error.to_string()));
         self.sweep_at = match swept {
             Ok(()) => None,
+            Err(_) if under_way => Some(Instant::now() + SWEEP_SOON),
             Err(error) => {
                 if self.sweep_problem.as_ref() != Some(&error) {
                     tracing::warn!(

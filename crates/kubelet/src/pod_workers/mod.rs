@@ -15,6 +15,7 @@ mod perform;
 mod pulls;
 mod resizing;
 mod telling;
+mod volumes;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -34,6 +35,7 @@ use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
 use crate::settings::Settings;
 use crate::status_manager::Statuses;
+use crate::volume_manager::Volumes;
 
 /// What every worker shares.
 #[derive(Clone)]
@@ -60,6 +62,8 @@ pub struct Shared {
     pub images: Images,
     /// What pods are given.
     pub allocations: Allocations,
+    /// Volumes.
+    pub volumes: Volumes,
     /// Turns at the runtime for work that keeps it busy.
     pub lanes: Arc<Semaphore>,
 }

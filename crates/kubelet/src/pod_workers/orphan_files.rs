@@ -12,15 +12,25 @@ use kubelet_model::PodUid;
 use crate::ports::Fs;
 use crate::runtime_manager::pods_dir;
 use crate::settings::Settings;
+use crate::volume_manager::{VolumeState, Volumes};
 
-/// Removes directories of unknown pods, then links that lead nowhere.
-pub(super) fn sweep(fs: &dyn Fs, settings: &Settings, known: &BTreeSet<PodUid>) -> io::Result<()> {
+/// Removes directories of unknown pods, volumes first, then links that lead
+/// nowhere. Volumes take their time: until they are gone the answer is
+/// `WouldBlock`.
+pub(super) fn sweep(
+    fs: &dyn Fs,
+    volumes: &Volumes,
+    settings: &Settings,
+    known: &BTreeSet<PodUid>,
+) -> io::Result<()> {
     let mut outcome = Ok(());
     let pods = pods_dir(&settings.root_dir);
     for entry in absent_is_empty(fs.list(&pods))? {
         let uid = entry.name.to_str().map(PodUid::new);
-        if uid.is_some_and(|uid| entry.is_dir && !known.contains(&uid)) {
-            outcome = outcome.and(fs.remove_dir_all(&pods.join(&entry.name)));
+        if let Some(uid) = uid.filter(|uid| entry.is_dir && !known.contains(uid)) {
+            let removed =
+                release(volumes, &uid).and_then(|()| fs.remove_dir_all(&pods.join(&entry.name)));
+            outcome = outcome.and(removed);
         }
     }
     for entry in absent_is_empty(fs.list(&settings.pod_logs_dir))? {
@@ -39,6 +49,21 @@ pub(super) fn sweep(fs: &dyn Fs, settings: &Settings, known: &BTreeSet<PodUid>) 
         }
     }
     outcome
+}
+
+/// Releases an unknown pod's volumes; an error until they are gone.
+fn release(volumes: &Volumes, uid: &PodUid) -> io::Result<()> {
+    volumes.release(uid);
+    match volumes.state(uid) {
+        Some(VolumeState::Waiting { problems, .. }) => match problems.into_iter().next() {
+            Some(problem) => Err(io::Error::other(format!("pod {uid}: {}", problem.message))),
+            None => Err(io::Error::from(io::ErrorKind::WouldBlock)),
+        },
+        _ => {
+            volumes.forget(uid);
+            Ok(())
+        }
+    }
 }
 
 /// The uid in `<namespace>_<name>_<uid>`.

@@ -32,6 +32,7 @@ impl Worker {
             changed = self.orders.changed() => Self::unless_shut_down(changed.is_err()).await,
             () = self.seen.changed() => {}
             () = self.probe_watch.changed() => {}
+            () = self.volume_watch.changed() => {}
             () = self.shared.runtime.changed() => {}
             () = sleep(wait) => {}
         }
@@ -56,6 +57,9 @@ impl Worker {
             order.pod.clone(),
             seen,
         );
+        if let Some(pod) = &order.pod {
+            executor = executor.with_volumes(self.mountables(), self.can_read_only(pod));
+        }
         let mut orders = self.orders.clone();
         let touches_runtime = steps.iter().flatten().any(|action| !is_local(action));
         let lane = Lane::default();
@@ -232,6 +236,9 @@ async fn more_urgent(orders: &mut tokio::sync::watch::Receiver<Order>, now: Inte
     }
 }
 
+/// What the removal of a pod's files is called.
+pub(super) const REMOVE_FILES: &str = "remove files";
+
 /// What an action does and to which container of the spec, whatever its instance.
 pub(super) fn kind_of(action: &Action) -> String {
     match action {
@@ -243,7 +250,7 @@ pub(super) fn kind_of(action: &Action) -> String {
         Action::RemoveSandbox { .. } => "remove sandbox".to_owned(),
         Action::LinkLog { name, .. } => format!("link {name}"),
         Action::Resize { .. } => "resize".to_owned(),
-        Action::RemovePodFiles => "remove files".to_owned(),
+        Action::RemovePodFiles => REMOVE_FILES.to_owned(),
         Action::RemovePodCgroup => "remove cgroup".to_owned(),
     }
 }

@@ -30,6 +30,10 @@ impl Worker {
             });
             NextTry { what: what.unwrap_or_else(|| "look again".to_owned()), at }
         };
+        if let Some((obstacle, retry_at)) = self.volume_obstacle(decision) {
+            let next = |at| NextTry { what: "the volumes".to_owned(), at };
+            return self.show_waiting(obstacle, retry_at.map(next));
+        }
         let obstacle = if decision.steps.is_empty() {
             if decision.waiting.is_empty() { Obstacle::Nothing } else { Obstacle::Retry }
         } else {

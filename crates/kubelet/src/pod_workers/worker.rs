@@ -18,6 +18,7 @@ use crate::progress::Obstacle;
 use crate::runtime_manager::ActionError;
 use crate::runtime_manager::refusal;
 use crate::status_manager::{Ended, Facts, Stage, generate, is_terminal, start_time};
+use crate::volume_manager::VolumeWatch;
 
 /// What a worker is told.
 #[derive(Debug, Clone)]
@@ -58,6 +59,8 @@ pub(super) struct Worker {
     /// What the probes of the pod's containers say, and when that changes.
     probes: ProbeResults,
     pub(super) probe_watch: ProbeWatch,
+    /// When the pod's volumes change.
+    pub(super) volume_watch: VolumeWatch,
     /// Observations that began before this say nothing about what was done since.
     pub(super) fence: Mono,
     /// The fence for which a fresh look was asked for.
@@ -124,6 +127,7 @@ impl Worker {
             seen,
             memory: Memory::default(),
             probe_watch,
+            volume_watch: VolumeWatch::default(),
             probes: ProbeResults::default(),
             fence: Mono::default(),
             requested: None,
@@ -174,6 +178,7 @@ impl Worker {
             if decision.finished {
                 self.shared.probes.remove(&self.uid);
                 self.shared.progress.remove(&self.uid);
+                self.shared.volumes.forget(&self.uid);
                 return;
             }
             let rest = match self.blocked_until(&order, &decision) {
@@ -205,7 +210,8 @@ impl Worker {
         (self.recoveries, self.was_ending) = (recoveries, ending);
     }
 
-    /// `Some` if the plan must wait: for the runtime, its network, or a retry time.
+    /// `Some` if the plan must wait: for the runtime, its network, the pod's volumes,
+    /// or a retry time.
     fn blocked_until(&self, order: &Order, decision: &Decision) -> Option<Option<Mono>> {
         let host_network =
             order.pod.as_ref().is_some_and(|pod| pod.spec().host_network == Some(true));
@@ -214,7 +220,7 @@ impl Worker {
             !host_network && actions.any(|a| matches!(a, Action::CreateSandbox { .. }));
         let unusable = self.runtime.problem.is_some()
             || (needs_network && self.runtime.network_problem.is_some());
-        if unusable && !decision.steps.is_empty() {
+        if (unusable && !decision.steps.is_empty()) || self.awaits_volumes(&decision.steps) {
             return Some(decision.wake_at);
         }
         let failure = self.memory.sandbox_failure.as_ref()?;
@@ -322,12 +328,16 @@ impl Worker {
                 finished: false,
             };
             if !is_terminal(&self.status(pod, seen, &live, None)) {
+                self.want_volumes(pod);
                 return live;
             }
         }
         if !seen.may_run() && !self.end_told {
             // Should the dispatcher be behind, it is told at the next look.
             self.end_told = self.reports.try_send(Report::Ended(self.uid.clone())).is_ok();
+        }
+        if !seen.may_run() {
+            self.release_volumes(Some(pod));
         }
         let termination = *self.ended_itself.get_or_insert(Termination { since: now, grace });
         let mut steps = pod_plan::plan_termination(Some(pod), seen, termination, now);
@@ -369,10 +379,10 @@ impl Worker {
             // Only its containers' annotations tell what the pod was promised.
             None => Termination { grace: self.promised_grace(seen, termination), ..termination },
         };
-        let files_removed = self.files_removed;
-        let steps = pod_plan::plan_end(pod, seen, termination, &self.memory, files_removed, now);
+        let keep_files = self.files_removed || !self.volumes_gone(pod, seen);
+        let steps = pod_plan::plan_end(pod, seen, termination, &self.memory, keep_files, now);
         let stage = if seen.may_run() { Stage::Terminating } else { Stage::Terminated };
-        let finished = steps.is_empty();
+        let finished = steps.is_empty() && self.files_removed;
         Decision { steps, waiting: BTreeMap::new(), wake_at: None, stage, finished }
     }
 
@@ -433,6 +443,8 @@ impl Worker {
         let failure = self.memory.sandbox_failure.as_ref().map(|failure| failure.message.as_str());
         let pod_problem = runtime.problem.as_deref().or(self.blindness.as_deref()).or(failure);
         let pod_problem = pod_problem.or(runtime.network_problem.as_deref());
+        let volume_problem = self.volume_problem(decision);
+        let pod_problem = pod_problem.or(volume_problem.as_deref());
         generate(&Facts {
             pod,
             seen,
@@ -443,6 +455,7 @@ impl Worker {
             pending_resize: pending,
             resizing: self.resizing(),
             actuated: self.actuated.as_ref(),
+            recursive_read_only: self.can_read_only(pod),
             before: self.shared.statuses.get(&self.uid).as_deref(),
             stage: decision.stage,
             runtime_name: &runtime.name,

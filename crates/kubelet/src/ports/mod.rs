@@ -12,8 +12,10 @@ mod probe;
 mod programs;
 mod real_fs;
 mod real_probe;
+mod real_volumes;
 mod rng;
 mod tasks;
+mod volumes;
 
 pub use self::cgroups::{NoCgroups, PodCgroupSpec, PodCgroups};
 pub use clock::{Clock, SystemClock};
@@ -25,8 +27,10 @@ pub use probe::{BODY_MAX, HttpAnswer, HttpRequest, PROBE_USER_AGENT, ProbeNet, S
 pub use programs::{NoPrograms, ProgramCall, ProgramError, Programs, RealPrograms};
 pub use real_fs::RealFs;
 pub use real_probe::RealProbeNet;
+pub use real_volumes::RealVolumeHost;
 pub use rng::Jitter;
 pub use tasks::{TaskHandle, Tasks};
+pub use volumes::{SubPathBind, VolumeError, VolumeHost};
 
 use std::sync::Arc;
 
@@ -37,6 +41,8 @@ pub struct Ports {
     pub runtime: Arc<dyn cri::Runtime>,
     /// The file system.
     pub fs: Arc<dyn Fs>,
+    /// Files and mounts of volumes.
+    pub volumes: Arc<dyn VolumeHost>,
     /// The pods' control groups.
     pub cgroups: Arc<dyn PodCgroups>,
     /// Fetches manifests from a URL.
@@ -61,6 +67,7 @@ impl Ports {
             runtime,
             cgroups: Arc::new(NoCgroups),
             fs: Arc::new(RealFs),
+            volumes: Arc::new(RealVolumeHost::default()),
             http: Arc::new(HyperFetch::default()),
             probe_net: Arc::new(RealProbeNet::default()),
             programs: Arc::new(NoPrograms),

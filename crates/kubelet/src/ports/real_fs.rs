@@ -5,7 +5,6 @@
 
 mod alarms;
 mod open;
-mod remove;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -16,6 +15,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use mounts::MountsError;
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
@@ -149,7 +149,13 @@ impl Fs for RealFs {
     }
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        remove::remove_tree(path)
+        mounts::remove_tree(path).map_err(|error| {
+            let kind = match &error {
+                MountsError::MountInside { .. } => ErrorKind::ResourceBusy,
+                _ => error.errno().map_or(ErrorKind::Other, |errno| io::Error::from(errno).kind()),
+            };
+            io::Error::new(kind, error)
+        })
     }
 
     fn watch(&self, path: &Path) -> io::Result<ChangeStream> {

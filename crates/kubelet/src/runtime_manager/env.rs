@@ -84,6 +84,14 @@ pub(super) fn expand_all(args: Option<&Vec<String>>, env: &[(String, String)]) -
 /// Replaces `$(NAME)` by its value; `$$` is a literal dollar; an unknown name
 /// or an unfinished reference stays as written.
 pub(crate) fn expand(text: &str, values: &BTreeMap<String, String>) -> String {
+    expand_by(text, |name| values.get(name).map(String::as_str))
+}
+
+/// As [`expand`], with values looked up one by one.
+pub(super) fn expand_by<'v>(
+    text: &str,
+    mut value_of: impl FnMut(&str) -> Option<&'v str>,
+) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -93,7 +101,7 @@ pub(crate) fn expand(text: &str, values: &BTreeMap<String, String>) -> String {
             out.push('$');
             rest = tail;
         } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|t| t.split_once(')')) {
-            match values.get(name) {
+            match value_of(name) {
                 Some(value) => out.push_str(value),
                 None => out.push_str(&rest[at..rest.len() - tail.len()]),
             }

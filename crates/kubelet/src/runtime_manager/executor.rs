@@ -21,6 +21,7 @@ use crate::events::Recorder;
 use crate::image_manager::Images;
 use crate::ports::{DirEntry, Ports};
 use crate::settings::Settings;
+use crate::volume_manager::Mountables;
 
 /// Who a pod is; enough to find its files when its spec is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,6 +120,8 @@ pub struct Executor {
     pub(super) ended: Ended,
     /// Of the container that is started next.
     pub(super) ensured: Option<Ensured>,
+    pub(super) volumes: Mountables,
+    pub(super) recursive_read_only: bool,
 }
 
 impl Executor {
@@ -136,7 +139,6 @@ impl Executor {
     ) -> Self {
         let sandbox = seen.sandboxes.first().map(|s| (s.id.clone(), s.attempt));
         let ended = Ended::default();
-        let ensured = None;
         Self {
             ports,
             settings,
@@ -147,8 +149,17 @@ impl Executor {
             pod,
             sandbox,
             ended,
-            ensured,
+            ensured: None,
+            volumes: Mountables::default(),
+            recursive_read_only: false,
         }
+    }
+
+    /// The same with volumes for its containers, and whether the runtime can make
+    /// a mount read-only all the way down.
+    pub fn with_volumes(mut self, volumes: Mountables, recursive_read_only: bool) -> Self {
+        (self.volumes, self.recursive_read_only) = (volumes, recursive_read_only);
+        self
     }
 
     /// Performs one action.

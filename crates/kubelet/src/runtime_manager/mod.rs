@@ -31,6 +31,7 @@ pub(crate) mod sysctl;
 #[cfg(test)]
 mod testing;
 mod user_namespace;
+mod volume_mounts;
 
 pub use executor::{ActionError, Executor, PodIdentity};
 pub use pod_files::{pod_dir, pods_dir};

@@ -6,9 +6,7 @@
 use std::path::Path;
 
 use cri::v1;
-use k8s_openapi::api::core::v1::{Container, VolumeMount};
-
-use super::images::ImageVolumes;
+use k8s_openapi::api::core::v1::Container;
 
 /// Where the hosts file goes.
 const ETC_HOSTS: &str = "/etc/hosts";
@@ -25,7 +23,8 @@ pub(super) fn termination_path(container: &Container) -> Option<String> {
     Some(absolute(path))
 }
 
-fn absolute(path: &str) -> String {
+/// A container's path, from its root.
+pub(super) fn absolute(path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }
 
@@ -36,15 +35,11 @@ pub(super) struct MountFacts<'a> {
     pub(super) hosts: Option<&'a Path>,
     /// Where its last words go.
     pub(super) termination_log: Option<&'a Path>,
-    /// The image volumes it mounts.
-    pub(super) volumes: ImageVolumes,
-    /// The pod's users.
-    pub(super) users: Option<&'a v1::UserNamespace>,
     /// The host's files are to be labelled.
     pub(super) selinux_relabel: bool,
 }
 
-/// The mounts of a container.
+/// The mounts that the agent adds to a container's own.
 pub(super) fn of_container(container: &Container, facts: &MountFacts<'_>) -> Vec<v1::Mount> {
     let mount = |host: &Path, container_path: String| v1::Mount {
         container_path,
@@ -52,28 +47,17 @@ pub(super) fn of_container(container: &Container, facts: &MountFacts<'_>) -> Vec
         selinux_relabel: facts.selinux_relabel,
         ..Default::default()
     };
-    let volumes = container.volume_mounts.iter().flatten();
-    let volumes =
-        volumes.filter_map(|mount| Some(of_image(mount, facts.volumes.get(&mount.name)?)));
     let hosts = facts.hosts.map(|path| mount(path, ETC_HOSTS.to_owned()));
     let log = facts.termination_log.zip(termination_path(container));
     let log = log.map(|(path, to)| mount(path, to));
-    let mut mounts: Vec<_> = volumes.chain(hosts).chain(log).collect();
-    for mount in &mut mounts {
-        mount.uid_mappings = facts.users.map(|users| users.uids.clone()).unwrap_or_default();
-        mount.gid_mappings = facts.users.map(|users| users.gids.clone()).unwrap_or_default();
-    }
-    mounts
+    hosts.into_iter().chain(log).collect()
 }
 
-/// An image can only be read, whatever the pod asks for.
-fn of_image(mount: &VolumeMount, image: &v1::ImageSpec) -> v1::Mount {
-    v1::Mount {
-        container_path: absolute(&mount.mount_path),
-        readonly: true,
-        image: Some(image.clone()),
-        image_sub_path: mount.sub_path.clone().unwrap_or_default(),
-        ..Default::default()
+/// Gives mounts the pod's users.
+pub(super) fn map_users(mounts: &mut [v1::Mount], users: Option<&v1::UserNamespace>) {
+    for mount in mounts {
+        mount.uid_mappings = users.map(|users| users.uids.clone()).unwrap_or_default();
+        mount.gid_mappings = users.map(|users| users.gids.clone()).unwrap_or_default();
     }
 }
 
@@ -96,11 +80,10 @@ mod tests {
         let facts = MountFacts {
             hosts: Some(Path::new("/p/etc-hosts")),
             termination_log: Some(Path::new("/p/containers/app/1")),
-            users: Some(&users),
             selinux_relabel: true,
-            ..MountFacts::default()
         };
-        let mounts = of_container(&container, &facts);
+        let mut mounts = of_container(&container, &facts);
+        map_users(&mut mounts, Some(&users));
         let paths: Vec<_> =
             mounts.iter().map(|m| format!("{} {}", m.host_path, m.container_path)).collect();
         assert_eq!(paths, ["/p/etc-hosts /etc/hosts", "/p/containers/app/1 /dev/log"]);
@@ -109,36 +92,6 @@ mod tests {
             assert_eq!((mount.uid_mappings, mount.gid_mappings), (vec![mapping], vec![mapping]));
         }
         assert_eq!(of_container(&container, &MountFacts::default()), []);
-    }
-
-    #[test]
-    fn image_volumes_come_first_and_are_read_only() {
-        let container: Container = serde_json::from_str(
-            r#"{"name":"a","volumeMounts":[{"name":"v","mountPath":"data","subPath":"x/y"},
-                {"name":"other","mountPath":"/o"},{"name":"v","mountPath":"/all","readOnly":false}]}"#,
-        )
-        .expect("a container");
-        let image = v1::ImageSpec {
-            image: "sha256:1".to_owned(),
-            user_specified_image: "r.io/data:1".to_owned(),
-            ..Default::default()
-        };
-        let facts = MountFacts {
-            hosts: Some(Path::new("/p/etc-hosts")),
-            volumes: [("v".to_owned(), image.clone())].into(),
-            selinux_relabel: true,
-            ..MountFacts::default()
-        };
-        let of_image = |path: &str, sub_path: &str| v1::Mount {
-            container_path: path.to_owned(),
-            readonly: true,
-            image: Some(image.clone()),
-            image_sub_path: sub_path.to_owned(),
-            ..Default::default()
-        };
-        let mounts = of_container(&container, &facts);
-        assert_eq!(mounts[..2], [of_image("/data", "x/y"), of_image("/all", "")]);
-        assert_eq!((mounts.len(), mounts[2].container_path.as_str()), (3, "/etc/hosts"));
     }
 
     #[test]

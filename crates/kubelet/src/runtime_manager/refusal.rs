@@ -108,6 +108,11 @@ fn no_user_namespaces(handler: &str) -> Refusal {
     Refusal { reason: "FailedCreatePodSandBox", message }
 }
 
+/// The name of the handler that a pod asks for; empty for the runtime's own choice.
+pub fn handler_name(pod: &DesiredPod) -> &str {
+    class_of(pod).unwrap_or_default()
+}
+
 fn class_of(pod: &DesiredPod) -> Option<&str> {
     pod.spec().runtime_class_name.as_deref().filter(|name| !name.is_empty())
 }

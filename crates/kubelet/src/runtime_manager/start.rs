@@ -152,14 +152,15 @@ impl Executor {
             Some(_) => Some(self.make_termination_log(pod, &container.name).map_err(wrong)?),
             None => None,
         };
+        let volumes = self.volume_mounts(pod, container, &ensured.volumes, &config.envs);
+        config.mounts = volumes.await.map_err(wrong)?;
         let facts = MountFacts {
             hosts: hosts.as_deref(),
             termination_log: log.as_deref(),
-            volumes: ensured.volumes.clone(),
-            users: users.as_ref(),
             selinux_relabel: self.settings.machine.selinux,
         };
-        config.mounts = mounts::of_container(container, &facts);
+        config.mounts.extend(mounts::of_container(container, &facts));
+        mounts::map_users(&mut config.mounts, users.as_ref());
         Ok(config)
     }
 

@@ -81,6 +81,8 @@ pub struct Facts<'a> {
     pub resizing: Option<Resizing<'a>>,
     /// What its containers were last given.
     pub actuated: Option<&'a PodResources>,
+    /// The pod's runtime handler can mount recursively read-only.
+    pub recursive_read_only: bool,
     /// Its status before.
     pub before: Option<&'a PodStatus>,
     /// How far along it is.

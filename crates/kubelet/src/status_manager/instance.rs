@@ -54,7 +54,7 @@ pub(super) fn existing(
             },
         }),
         last_state: Some(last.or(kept).unwrap_or_default()),
-        volume_mounts: details::volume_mounts(container),
+        volume_mounts: details::volume_mounts(facts, container),
         allocated_resources: resources::allocated(container),
         resources: resources::in_force(
             facts,
@@ -88,7 +88,7 @@ pub(super) fn missing(
             message: facts.pod_problem.unwrap_or_default().to_owned(),
         })),
         last_state: Some(ApiState::default()),
-        volume_mounts: details::volume_mounts(container),
+        volume_mounts: details::volume_mounts(facts, container),
         ..ContainerStatus::default()
     };
     let Some(before) = before else { return status };

@@ -16,6 +16,7 @@ mod resize;
 pub mod stamp;
 #[cfg(test)]
 mod tests;
+mod volumes;
 mod waiting;
 
 use std::collections::BTreeMap;

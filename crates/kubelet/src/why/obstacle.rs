@@ -29,6 +29,9 @@ pub(super) fn answer(obstacle: &Obstacle, host_network: bool) -> Finding {
                 .waits_for("a fresh look at the runtime")
                 .advise("This takes moments. If it lasts, the runtime is slow: `crictl ps` should answer at once, else look at `journalctl -u containerd`.")
         }
+        Obstacle::Volumes { volumes, problems, leaving } => {
+            super::volumes::answer(volumes, problems, *leaving)
+        }
         Obstacle::Turn => {
             Finding::new(Rank::Underway, "Other pods have their turn at the runtime.")
                 .waits_for("its turn; a few pods are started at a time")

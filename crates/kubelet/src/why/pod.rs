@@ -167,8 +167,9 @@ fn sandbox(facts: &WhyFacts<'_>) -> Option<Finding> {
     let conditions = facts.status.conditions.iter().flatten();
     let condition = conditions.into_iter().find(|one| one.type_ == "PodReadyToStartContainers")?;
     let message = condition.message.as_deref().filter(|message| !message.is_empty())?;
-    if message.starts_with("waiting for the sandbox") {
-        // Under way, as it should be; the containers that wait for it tell.
+    let volumes = message.starts_with("unmounted volumes=[");
+    if volumes || message.starts_with("waiting for the ") {
+        // Under way, or told by what it waits for.
         return None;
     }
     let since = condition.last_transition_time.as_ref().map(|time| time.0);

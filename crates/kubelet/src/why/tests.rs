@@ -128,6 +128,12 @@ fn every_obstacle_has_its_own_answer() {
         Obstacle::Runtime("no socket".into()),
         Obstacle::Network("no CNI".into()),
         Obstacle::Observation,
+        Obstacle::Volumes { volumes: vec!["v".into()], problems: vec![], leaving: false },
+        Obstacle::Volumes {
+            volumes: vec!["v".into()],
+            problems: vec!["it is in use".into()],
+            leaving: true,
+        },
         Obstacle::Turn,
         Obstacle::NameTaken,
         Obstacle::Retry,

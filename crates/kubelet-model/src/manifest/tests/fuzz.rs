@@ -25,7 +25,7 @@ spec:
   - name: other
     image: *i
     lifecycle: {preStop: {sleep: {seconds: 3}}}
-  volumes: [{name: v, hostPath: {path: /x, type: Directory}}]
+  volumes: [{name: v, hostPath: {path: /x, type: Directory}}, {name: w, nfs: {server: s, path: /x}}]
 ";
 
 /// Prepares, and looks at whatever came out.

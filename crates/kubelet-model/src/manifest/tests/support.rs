@@ -90,33 +90,21 @@ fn what_a_pod_may_ask_for_passes() {
 }
 
 #[test]
-fn of_volumes_only_images_pass() {
-    let mounts = "volumeMounts: [{name: data, mountPath: /data, subPath: a/b, readOnly: false}, {name: data, mountPath: all, mountPropagation: None, recursiveReadOnly: Disabled}]";
-    let volume = "  volumes: [{name: data, image: {reference: r.io/data:1, pullPolicy: Always}}]\n";
-    let text = format!("{}{volume}", with_container(mounts));
-    check(&text, expect!["pod default/web-node-1"]);
-    let init = with_spec(&format!(
-        "initContainers:\n- name: i\n  image: i\n  {mounts}\n{}",
-        volume.trim_start()
-    ));
-    check(&init, expect!["pod default/web-node-1"]);
+fn of_volumes_images_empty_dirs_and_host_paths_pass() {
+    let mounts = "volumeMounts: [{name: data, mountPath: /data, subPath: a/b, readOnly: true, recursiveReadOnly: Enabled}, {name: data, mountPath: all, subPathExpr: $(A), mountPropagation: HostToContainer}, {name: image, mountPath: /i, subPath: a/b}]";
+    let volumes = "volumes: [{name: data, emptyDir: {medium: Memory, sizeLimit: 1Mi}}, {name: more, emptyDir: {medium: HugePages-2Mi}}, {name: bare}, {name: host, hostPath: {path: /x, type: Directory}}, {name: image, image: {reference: r.io/data:1, pullPolicy: Always}}]\n";
+    check(&format!("{}  {volumes}", with_container(mounts)), expect!["pod default/web-node-1"]);
+    let init = format!("initContainers:\n- name: i\n  image: i\n  {mounts}\n{volumes}");
+    check(&with_spec(&init), expect!["pod default/web-node-1"]);
     check(
         &with_spec(
-            "volumes:\n- {name: a, emptyDir: {}}\n- {name: b, hostPath: {path: /x}}\n- {name: c, downwardAPI: {}}\n- {name: d, gitRepo: {repository: r}}\n- {name: e, image: {reference: i}}",
+            "volumes:\n- {name: a, emptyDir: {sizeLimit: 1Gi}}\n- {name: b, emptyDir: {medium: HugePages, sizeLimit: 1Gi}}\n- {name: c, downwardAPI: {}}\n- {name: d, gitRepo: {repository: r}}",
         ),
         expect![[r#"
-            line 10, column 25: spec.volumes[0].emptyDir: not supported by this release
-            line 11, column 25: spec.volumes[1].hostPath: not supported by this release
+            line 10, column 37: spec.volumes[0].emptyDir.sizeLimit: not supported by this release
+            line 11, column 56: spec.volumes[1].emptyDir.sizeLimit: not supported by this release
             line 12, column 28: spec.volumes[2].downwardAPI: not supported by this release
             line 13, column 24: spec.volumes[3].gitRepo: not supported by this release"#]],
-    );
-    let mounts = "volumeMounts: [{name: data, mountPath: /a, subPathExpr: $(A)}, {name: data, mountPath: /b, mountPropagation: HostToContainer}, {name: data, mountPath: /c, readOnly: true, recursiveReadOnly: IfPossible}]";
-    check(
-        &format!("{}{volume}", with_container(mounts)),
-        expect![[r#"
-        line 9, column 61: spec.containers[0].volumeMounts[0].subPathExpr: not supported by this release
-        line 9, column 114: spec.containers[0].volumeMounts[1].mountPropagation: not supported by this release
-        line 9, column 195: spec.containers[0].volumeMounts[2].recursiveReadOnly: not supported by this release"#]],
     );
 }
 
@@ -136,9 +124,11 @@ fn refuses_every_other_field() {
             line 11, column 39: spec.containers[0].securityContext.windowsOptions: not supported by this release"#]],
     );
     check(
-        &with_spec("volumes: [{name: v}]\nschedulingGates: [{name: a}]\nos: {name: windows}"),
+        &with_spec(
+            "volumes: [{name: v, nfs: {server: s, path: /p}}]\nschedulingGates: [{name: a}]\nos: {name: windows}",
+        ),
         expect![[r#"
-            line 9, column 13: spec.volumes[0].emptyDir: not supported by this release
+            line 9, column 28: spec.volumes[0].nfs: not supported by this release
             line 10, column 20: spec.schedulingGates: not supported by this release
             line 11, column 14: spec.os.name: not supported by this release"#]],
     );
@@ -174,7 +164,6 @@ fn refuses_references_to_api_objects() {
             line 18, column 38: spec.volumes[3].persistentVolumeClaim: static pods may not reference persistentvolumeclaims
             line 19, column 37: spec.volumes[4].projected.sources[0]: static pods may not reference serviceaccounts (via projected volumes)
             line 19, column 71: spec.volumes[4].projected.sources[1]: the source is unknown
-            line 20, column 26: spec.volumes[5].azureFile: static pods may not reference secrets (via azureFile volumes)
-            line 21, column 25: spec.volumes[6].hostPath: not supported by this release"#]],
+            line 20, column 26: spec.volumes[5].azureFile: static pods may not reference secrets (via azureFile volumes)"#]],
     );
 }

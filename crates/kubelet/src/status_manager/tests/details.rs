@@ -45,22 +45,38 @@ fn the_user_is_told_where_the_runtime_tells() {
 
 #[test]
 fn read_only_mounts_say_how_deep() {
-    let case = Case::new("Always | app |").container(
-        "app",
-        r#"{"volumeMounts":[
-            {"name":"rw","mountPath":"/a"},
-            {"name":"ro","mountPath":"/b","readOnly":true},
-            {"name":"if","mountPath":"/c","readOnly":true,"recursiveReadOnly":"IfPossible"}]}"#,
-    );
-    let told = app(&case, "no sandbox").volume_mounts.expect("mounts");
-    assert_eq!(app(&case, "app running").volume_mounts.as_ref(), Some(&told));
-    let line = |m: &k8s_openapi::api::core::v1::VolumeMountStatus| {
-        let (ro, deep) = (m.read_only.unwrap_or(false), m.recursive_read_only.as_deref());
-        format!("{} {} {ro} {}", m.name, m.mount_path, deep.unwrap_or("-"))
+    let mounts = |able| {
+        let mut case = Case::new("Always | app |").container(
+            "app",
+            r#"{"volumeMounts":[
+                {"name":"rw","mountPath":"/a"},
+                {"name":"ro","mountPath":"/b","readOnly":true},
+                {"name":"if","mountPath":"/c","readOnly":true,"recursiveReadOnly":"IfPossible"},
+                {"name":"on","mountPath":"/d","readOnly":true,"recursiveReadOnly":"Enabled"},
+                {"name":"shared","mountPath":"/e","readOnly":true,"recursiveReadOnly":"IfPossible",
+                 "mountPropagation":"HostToContainer"}]}"#,
+        );
+        case.recursive_read_only = able;
+        let told = app(&case, "no sandbox").volume_mounts.expect("mounts");
+        assert_eq!(app(&case, "app running").volume_mounts.as_ref(), Some(&told));
+        let line = |m: &k8s_openapi::api::core::v1::VolumeMountStatus| {
+            let (ro, deep) = (m.read_only.unwrap_or(false), m.recursive_read_only.as_deref());
+            format!("{} {} {ro} {}", m.name, m.mount_path, deep.unwrap_or("-"))
+        };
+        told.iter().map(line).collect::<Vec<_>>().join("\n")
     };
     expect![[r#"
         rw /a false -
         ro /b true Disabled
-        if /c true Disabled"#]]
-    .assert_eq(&told.iter().map(line).collect::<Vec<_>>().join("\n"));
+        if /c true Enabled
+        on /d true Enabled
+        shared /e true Disabled"#]]
+    .assert_eq(&mounts(true));
+    expect![[r#"
+        rw /a false -
+        ro /b true Disabled
+        if /c true Disabled
+        on /d true Disabled
+        shared /e true Disabled"#]]
+    .assert_eq(&mounts(false));
 }

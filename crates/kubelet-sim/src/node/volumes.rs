@@ -1,0 +1,359 @@
+//! Files and mounts of volumes, in memory.
+//!
+//! Owns the mount table; directories are those of the file system. Work fails,
+//! is done though the answer is lost, or takes longer than anybody waits. An
+//! agent that dies takes the work it began along.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use kubelet::ports::{SubPathBind, VolumeError, VolumeHost};
+use mounts::MountsError;
+use mounts::host_path::{HostPathError, HostPathType};
+use mounts::mount::{HugePages, Tmpfs};
+use mounts::ownership::{ChangePolicy, FsGroup, Owned};
+use rand::RngExt;
+use tokio::time::sleep;
+
+use crate::world::{Life, State, World};
+
+/// How long a caller waits for work.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is mounted, and where work is under way.
+#[derive(Default)]
+pub(crate) struct MountTable {
+    /// Which mount each is, so that one made anew can be told from the old.
+    pub(crate) mounts: BTreeMap<PathBuf, u64>,
+    busy: BTreeMap<PathBuf, Duration>,
+    made: u64,
+}
+
+impl MountTable {
+    fn add(&mut self, path: &Path) {
+        self.made += 1;
+        self.mounts.insert(path.to_owned(), self.made);
+    }
+
+    /// The mounts on a path and below it.
+    pub(crate) fn at_or_below(&self, path: &Path) -> Vec<PathBuf> {
+        let all = self.mounts.keys();
+        all.filter(|point| point.starts_with(path)).cloned().collect()
+    }
+}
+
+/// The volume port of one life.
+#[derive(Clone)]
+pub struct SimVolumes {
+    world: Arc<World>,
+    life: Life,
+}
+
+enum Twist {
+    Fail,
+    LoseAnswer,
+    Hang(Duration),
+    CrashBefore,
+    CrashAfter,
+}
+
+impl State {
+    fn volume_twist(&mut self) -> Option<Twist> {
+        let faults = &self.faults;
+        let (error, lost) = (faults.volume_error, faults.lost_answer);
+        let (hang, crash) = (faults.hang, faults.crash_at_call);
+        if self.chance(error) {
+            return Some(Twist::Fail);
+        }
+        if self.chance(lost) {
+            return Some(Twist::LoseAnswer);
+        }
+        if self.chance(hang) {
+            let long = Duration::from_millis(self.rng.random_range(1_000..100_000));
+            return Some(Twist::Hang(long));
+        }
+        if self.chance(crash) {
+            let before = self.rng.random_bool(0.5);
+            return Some(if before { Twist::CrashBefore } else { Twist::CrashAfter });
+        }
+        None
+    }
+}
+
+impl SimVolumes {
+    /// A handle for one life.
+    pub fn new(world: Arc<World>, life: Life) -> Self {
+        Self { world, life }
+    }
+
+    async fn gate(&self) {
+        if !self.life.is_alive() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Does some work at a place, one after another.
+    async fn run<T, E>(&self, key: &Path, what: &'static str, effect: E) -> Result<T, VolumeError>
+    where
+        T: Send + 'static,
+        E: FnOnce(&mut State) -> Result<T, VolumeError> + Send + 'static,
+    {
+        self.gate().await;
+        self.await_others(key, what).await?;
+        let (twist, delay) = {
+            let mut state = self.world.lock();
+            (state.volume_twist(), state.delay())
+        };
+        sleep(delay).await;
+        self.gate().await;
+        let failed = || Err(MountsError::Busy { path: key.to_owned() }.into());
+        match twist {
+            None => self.world.act(what, key, effect),
+            Some(Twist::Fail) => {
+                self.world.lock().note("", format!("{what} {} fails", key.display()));
+                failed()
+            }
+            Some(Twist::LoseAnswer) => {
+                let done = self.world.act(what, key, effect);
+                self.world.lock().note("", format!("{what} {}: answer lost", key.display()));
+                done.and_then(|_| failed())
+            }
+            Some(Twist::CrashBefore) => {
+                self.world.request_crash(&self.life, "before work on a volume");
+                std::future::pending().await
+            }
+            Some(Twist::CrashAfter) => {
+                let _ = self.world.act(what, key, effect);
+                self.world.request_crash(&self.life, "after work on a volume");
+                std::future::pending().await
+            }
+            Some(Twist::Hang(long)) => self.hang(key, what, long, effect).await,
+        }
+    }
+
+    /// The work goes on while this life does; the caller gives up.
+    async fn hang<T, E>(
+        &self,
+        key: &Path,
+        what: &'static str,
+        long: Duration,
+        effect: E,
+    ) -> Result<T, VolumeError>
+    where
+        T: Send + 'static,
+        E: FnOnce(&mut State) -> Result<T, VolumeError> + Send + 'static,
+    {
+        {
+            let mut state = self.world.lock();
+            state.note("", format!("{what} {} hangs {}s", key.display(), long.as_secs()));
+            let until = state.now() + long;
+            state.volumes.busy.insert(key.to_owned(), until);
+        }
+        let (port, place) = (self.clone(), key.to_owned());
+        tokio::spawn(async move {
+            sleep(long).await;
+            if port.life.is_alive() {
+                let _ = port.world.act(what, &place, effect);
+            }
+            port.world.lock().volumes.busy.remove(&place);
+        });
+        sleep(PATIENCE).await;
+        Err(under_way(key, what))
+    }
+
+    async fn await_others(&self, key: &Path, what: &'static str) -> Result<(), VolumeError> {
+        let give_up_at = self.world.now() + PATIENCE;
+        loop {
+            let now = self.world.now();
+            let busy = self.world.lock().volumes.busy.get(key).copied();
+            let Some(until) = busy else { return Ok(()) };
+            if until > give_up_at {
+                sleep(give_up_at.saturating_sub(now)).await;
+                return Err(under_way(key, what));
+            }
+            // The other wakes at that very instant; its turn comes first.
+            sleep(until.saturating_sub(now) + Duration::from_millis(1)).await;
+        }
+    }
+}
+
+fn under_way(path: &Path, what: &str) -> VolumeError {
+    VolumeError::UnderWay { what: what.to_owned(), path: path.to_owned(), waited: PATIENCE }
+}
+
+impl World {
+    fn act<T>(
+        &self,
+        what: &str,
+        key: &Path,
+        effect: impl FnOnce(&mut State) -> Result<T, VolumeError>,
+    ) -> Result<T, VolumeError> {
+        let mut state = self.lock();
+        state.note("", format!("{what} {}", key.display()));
+        effect(&mut state)
+    }
+}
+
+impl State {
+    fn mount(&mut self, target: &Path) -> Result<(), VolumeError> {
+        if !self.files.has(target) {
+            return Err(MountsError::BadPath { path: target.into(), why: "is missing" }.into());
+        }
+        if !self.volumes.mounts.contains_key(target) {
+            self.volumes.add(target);
+        }
+        Ok(())
+    }
+
+    fn unmount(&mut self, point: &Path) {
+        self.check_volume_undone(point, "unmounts");
+        self.volumes.mounts.remove(point);
+    }
+}
+
+#[async_trait]
+impl VolumeHost for SimVolumes {
+    async fn make_dir(&self, path: &Path, _mode: u32) -> Result<(), VolumeError> {
+        let dir = path.to_owned();
+        self.run(path, "make directory", move |state| {
+            let now_ns = state.wall_ns();
+            state.files.make_dir(&dir, now_ns);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn tmpfs(&self, target: &Path, _: Tmpfs) -> Result<(), VolumeError> {
+        let dir = target.to_owned();
+        self.run(target, "mount tmpfs", move |state| state.mount(&dir)).await
+    }
+
+    async fn hugetlbfs(&self, target: &Path, _: HugePages) -> Result<(), VolumeError> {
+        let dir = target.to_owned();
+        self.run(target, "mount hugetlbfs", move |state| state.mount(&dir)).await
+    }
+
+    async fn is_mount_point(&self, path: &Path) -> Result<bool, VolumeError> {
+        let point = path.to_owned();
+        self.run(path, "look for a mount", move |state| {
+            Ok(state.volumes.mounts.contains_key(&point))
+        })
+        .await
+    }
+
+    async fn unmount_all(&self, path: &Path) -> Result<(), VolumeError> {
+        let point = path.to_owned();
+        self.run(path, "unmount", move |state| {
+            if state.volumes.mounts.contains_key(&point) {
+                state.unmount(&point);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn mounts_below(&self, dir: &Path) -> Result<Vec<PathBuf>, VolumeError> {
+        let root = dir.to_owned();
+        self.run(dir, "look for mounts below", move |state| {
+            let mut below = state.volumes.at_or_below(&root);
+            below.retain(|point| *point != root);
+            Ok(below)
+        })
+        .await
+    }
+
+    async fn share(&self, dir: &Path) -> Result<(), VolumeError> {
+        self.run(dir, "share", |_| Ok(())).await
+    }
+
+    async fn own(&self, dir: &Path, _: FsGroup, _: ChangePolicy) -> Result<Owned, VolumeError> {
+        self.run(dir, "own", |_| Ok(Owned::default())).await
+    }
+
+    async fn bind_sub_path(&self, sub_path: &SubPathBind) -> Result<PathBuf, VolumeError> {
+        let key = sub_path.root.join(&sub_path.volume);
+        let target = key.join(&sub_path.container).join(sub_path.index.to_string());
+        let source = sub_path.volume_path.clone();
+        self.run(&key, "bind sub path", move |state| {
+            if !state.files.has(&source) {
+                return Err(MountsError::BadPath { path: source, why: "is missing" }.into());
+            }
+            let now_ns = state.wall_ns();
+            state.files.make_dir(&target, now_ns);
+            state.mount(&target)?;
+            Ok(target)
+        })
+        .await
+    }
+
+    async fn clean_sub_paths(&self, root: &Path, volume: &str) -> Result<(), VolumeError> {
+        let key = root.join(volume);
+        let dir = key.clone();
+        self.run(&key, "clean sub paths", move |state| {
+            for point in state.volumes.at_or_below(&dir) {
+                state.unmount(&point);
+            }
+            state.files.remove_tree(&dir);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn check_host_path(&self, path: &Path, kind: HostPathType) -> Result<(), VolumeError> {
+        let checked = path.to_owned();
+        self.run(path, "check host path", move |state| {
+            if kind == HostPathType::DirectoryOrCreate {
+                let now_ns = state.wall_ns();
+                state.files.make_dir(&checked, now_ns);
+            }
+            if kind == HostPathType::Unset || state.files.has(&checked) {
+                return Ok(());
+            }
+            Err(HostPathError::Mismatch { path: checked, wanted: "directory" }.into())
+        })
+        .await
+    }
+
+    async fn remove_tree(&self, path: &Path) -> Result<(), VolumeError> {
+        let root = path.to_owned();
+        self.run(path, "remove", move |state| {
+            if let Some(point) = state.volumes.at_or_below(&root).pop() {
+                return Err(MountsError::MountInside { path: point }.into());
+            }
+            state.check_volume_undone(&root, "removes");
+            state.files.remove_tree(&root);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn exists(&self, path: &Path) -> Result<bool, VolumeError> {
+        let wanted = path.to_owned();
+        self.run(path, "look for", move |state| Ok(state.files.has(&wanted))).await
+    }
+
+    async fn mark(&self, path: &Path) -> Result<(), VolumeError> {
+        let marker = path.to_owned();
+        self.run(path.parent().unwrap_or(path), "mark", move |state| {
+            let now_ns = state.wall_ns();
+            state.files.make_dir(marker.parent().unwrap_or(&marker), now_ns);
+            state.write_file(&marker, Vec::new());
+            Ok(())
+        })
+        .await
+    }
+
+    async fn dirs_in(&self, dir: &Path) -> Result<Vec<String>, VolumeError> {
+        let root = dir.to_owned();
+        self.run(dir, "list", move |state| {
+            let names = state.files.names_in(&root);
+            let dirs = names.iter().filter(|path| state.files.is_dir(path));
+            let name = |path: &PathBuf| Some(path.file_name()?.to_str()?.to_owned());
+            Ok(dirs.filter_map(name).collect())
+        })
+        .await
+    }
+}

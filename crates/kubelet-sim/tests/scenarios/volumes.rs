@@ -1,0 +1,75 @@
+//! Volumes: before anything starts, across restarts, and gone in the end.
+
+use std::time::Duration;
+
+use kubelet_sim::{PodTemplate, Program, Restart, VolumeSet};
+
+use crate::{SOON, node_with, web};
+
+const ALL: VolumeSet = VolumeSet { disk: true, memory: true, host: true, part: true };
+
+fn with_all() -> PodTemplate {
+    PodTemplate::steady("web").with_volumes(ALL)
+}
+
+#[test]
+fn volumes_are_there_and_gone_with_the_pod() {
+    let (mut node, _) = node_with(&with_all());
+    assert_eq!(node.mounts(), 2, "memory, and the part");
+    node.kill(&web(&node).id);
+    node.run_for(Duration::from_secs(30)).settle(SOON);
+    assert_eq!(node.mounts(), 2, "a new instance has the same");
+    node.delete("web.json");
+    node.settle(SOON);
+    assert_eq!(node.mounts(), 0);
+}
+
+#[test]
+fn a_new_agent_finds_what_an_old_one_mounted() {
+    let (mut node, _) = node_with(&with_all());
+    let before = web(&node);
+    node.crash_agent();
+    node.start_agent();
+    node.run_for(Duration::from_secs(30)).settle(SOON);
+    assert_eq!((web(&node), node.mounts()), (before, 2));
+    node.crash_agent();
+    node.delete("web.json");
+    node.start_agent();
+    node.run_for(Duration::from_secs(30)).settle(SOON);
+    assert_eq!(node.mounts(), 0);
+}
+
+#[test]
+fn nothing_starts_while_volumes_fail() {
+    let (mut node, _) = node_with(&PodTemplate::steady("other"));
+    node.with_faults(|faults| faults.volume_error = 1.0);
+    node.put("vol.json", &with_all());
+    node.run_for(Duration::from_secs(300));
+    assert_eq!(node.sandboxes("web"), 0);
+    node.with_faults(|faults| faults.volume_error = 0.0);
+    // The longest pause between two tries, and a little.
+    node.run_for(Duration::from_secs(150)).settle(SOON);
+    assert_eq!(node.running("web").len(), 1);
+}
+
+#[test]
+fn a_pod_that_ended_keeps_no_mount() {
+    let done = with_all().program(Program::Exit { code: 0, after_ms: 500 }).restart(Restart::Never);
+    let (mut node, _) = node_with(&done);
+    node.run_for(Duration::from_secs(30)).settle(SOON);
+    assert_eq!(node.mounts(), 0);
+}
+
+#[test]
+fn work_that_hangs_holds_up_its_own_pod_only() {
+    let (mut node, _) = node_with(&PodTemplate::steady("other"));
+    node.with_faults(|faults| faults.hang = 1.0);
+    node.put("vol.json", &with_all());
+    node.run_for(Duration::from_secs(5));
+    node.with_faults(|faults| faults.hang = 0.0);
+    node.put("third.json", &PodTemplate::steady("third"));
+    node.wait_until("the third pod to run", SOON, |node| node.running("third").len() == 1);
+    node.delete("vol.json");
+    node.run_for(Duration::from_secs(400)).settle(SOON);
+    assert_eq!(node.mounts(), 0);
+}

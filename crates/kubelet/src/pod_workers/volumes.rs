@@ -1,0 +1,105 @@
+//! The worker and its pod's volumes: wanted while the pod lives, waited for
+//! before anything starts, released once nothing of it runs.
+
+use kubelet_model::{Action, DesiredPod, Mono, ObservedPod, Steps};
+
+use super::worker::{Decision, Worker};
+use crate::progress::Obstacle;
+use crate::runtime_manager::refusal;
+use crate::status_manager::Stage;
+use crate::volume_manager::{Mountables, VolumeState, has_volumes};
+
+impl Worker {
+    /// A pod that lives needs its volumes.
+    pub(super) fn want_volumes(&mut self, pod: &DesiredPod) {
+        if has_volumes(pod) {
+            self.shared.volumes.want(pod);
+            // Before their state is read, so that no change goes unnoticed.
+            self.volume_watch = self.shared.volumes.follow(&self.uid);
+        }
+    }
+
+    /// Nothing of the pod needs its volumes any more; true once they are gone.
+    pub(super) fn release_volumes(&mut self, pod: Option<&DesiredPod>) -> bool {
+        if !self.may_have_volumes(pod) {
+            return true;
+        }
+        self.shared.volumes.release(&self.uid);
+        self.volume_watch = self.shared.volumes.follow(&self.uid);
+        // Nothing is known of a uid that can have no files.
+        self.shared.volumes.state(&self.uid).is_none_or(|state| state == VolumeState::Gone)
+    }
+
+    /// Of a pod that ends: true once its files may go.
+    pub(super) fn volumes_gone(&mut self, pod: Option<&DesiredPod>, seen: &ObservedPod) -> bool {
+        if !self.may_have_volumes(pod) {
+            return true;
+        }
+        seen.is_gone() && self.release_volumes(pod)
+    }
+
+    /// Only a spec without volumes tells that there are none, unless their mounts
+    /// are in the way of the pod's files.
+    fn may_have_volumes(&self, pod: Option<&DesiredPod>) -> bool {
+        let files_in_use = self.told.contains_key(super::perform::REMOVE_FILES);
+        pod.is_none_or(has_volumes)
+            || files_in_use
+            || self.shared.volumes.state(&self.uid).is_some()
+    }
+
+    /// What a plan that starts something waits for.
+    pub(super) fn awaits_volumes(&self, steps: &Steps) -> bool {
+        let starts = |action: &Action| {
+            matches!(action, Action::CreateSandbox { .. } | Action::StartContainer { .. })
+        };
+        steps.iter().flatten().any(starts)
+            && self
+                .shared
+                .volumes
+                .state(&self.uid)
+                .is_some_and(|state| !matches!(state, VolumeState::Ready(_)))
+    }
+
+    /// The volumes that containers can mount.
+    pub(super) fn mountables(&self) -> Mountables {
+        match self.shared.volumes.state(&self.uid) {
+            Some(VolumeState::Ready(volumes)) => volumes,
+            _ => Mountables::default(),
+        }
+    }
+
+    /// Can the pod's runtime make a mount read-only all the way down?
+    pub(super) fn can_read_only(&self, pod: &DesiredPod) -> bool {
+        let handler = refusal::handler_name(pod);
+        self.runtime.recursive_read_only.iter().any(|able| able == handler)
+    }
+
+    /// What the pod's condition says about volumes that are not there yet.
+    pub(super) fn volume_problem(&self, decision: &Decision) -> Option<String> {
+        if decision.stage != Stage::Live {
+            return None;
+        }
+        let state = self.shared.volumes.state(&self.uid)?;
+        let VolumeState::Waiting { volumes, problems, .. } = state else { return None };
+        let names = volumes.join(" ");
+        let Some(first) = problems.first() else {
+            return Some(format!("waiting for the volumes to be mounted: {names}"));
+        };
+        Some(format!(
+            "unmounted volumes=[{names}], unattached volumes=[], failed to process volumes=[]: {}",
+            first.message
+        ))
+    }
+
+    /// The volumes that the worker rests for, and when they are tried again.
+    pub(super) fn volume_obstacle(&self, decision: &Decision) -> Option<(Obstacle, Option<Mono>)> {
+        let leaving = decision.stage != Stage::Live;
+        if !leaving && !self.awaits_volumes(&decision.steps) {
+            return None;
+        }
+        let state = self.shared.volumes.state(&self.uid)?;
+        let VolumeState::Waiting { volumes, problems, retry_at } = state else { return None };
+        let problems = problems.into_iter().map(|problem| problem.message).collect();
+        Some((Obstacle::Volumes { volumes, problems, leaving }, retry_at))
+    }
+}

@@ -1,0 +1,261 @@
+//! Volumes on the kernel's files and mounts.
+//!
+//! Owns the work under way. Each piece runs on a thread of its own, because the
+//! kernel may keep a mount waiting for ever. A caller waits a while; after that
+//! the work goes on, and whoever asks for the same gets its answer, so that
+//! nothing is begun twice. Work on one path is done one after another.
+
+mod work;
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mounts::host_path::HostPathType;
+use mounts::mount::{HugePages, Tmpfs};
+use mounts::ownership::{ChangePolicy, FsGroup, Owned};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use super::volumes::{SubPathBind, VolumeError, VolumeHost};
+
+/// How long a caller waits. Local work takes milliseconds, giving a large volume
+/// to a group seconds.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The kernel's mounts and files.
+#[derive(Clone)]
+pub struct RealVolumeHost {
+    flights: Arc<Mutex<Flights>>,
+    patience: Duration,
+}
+
+impl Default for RealVolumeHost {
+    fn default() -> Self {
+        Self { flights: Arc::default(), patience: PATIENCE }
+    }
+}
+
+#[derive(Default)]
+struct Flights {
+    begun: u64,
+    by_path: BTreeMap<PathBuf, Flight>,
+}
+
+/// A piece of work under way, or done and not asked for yet.
+#[derive(Clone)]
+struct Flight {
+    number: u64,
+    what: String,
+    answer: watch::Receiver<Option<Answer>>,
+}
+
+/// A `Result<T, VolumeError>`, whose `T` follows from what was asked.
+type Answer = Arc<dyn Any + Send + Sync>;
+
+impl RealVolumeHost {
+    /// Has the work done, or takes the answer of the same work.
+    async fn run<T, W>(&self, path: &Path, what: String, work: W) -> Result<T, VolumeError>
+    where
+        T: Clone + Send + Sync + 'static,
+        W: FnOnce() -> Result<T, VolumeError> + Send + 'static,
+    {
+        let give_up_at = Instant::now() + self.patience;
+        let mut work = Some(work);
+        loop {
+            let mut flight = self.board(path, &what, &mut work);
+            let died = || VolumeError::Died { what: flight.what.clone(), path: path.to_owned() };
+            let landed = timeout_at(give_up_at, flight.answer.wait_for(Option::is_some)).await;
+            let answer = match landed {
+                Err(_) => {
+                    let (what, waited) = (flight.what.clone(), self.patience);
+                    return Err(VolumeError::UnderWay { what, path: path.into(), waited });
+                }
+                Ok(answer) => answer.ok().and_then(|answer| answer.clone()),
+            };
+            self.leave(path, flight.number);
+            if flight.what == what {
+                let answer =
+                    answer.as_ref().and_then(|a| a.downcast_ref::<Result<T, VolumeError>>());
+                return answer.cloned().unwrap_or_else(|| Err(died()));
+            }
+        }
+    }
+
+    /// The work on this path that is under way, else this work, begun.
+    fn board<T, W>(&self, path: &Path, what: &str, work: &mut Option<W>) -> Flight
+    where
+        T: Send + Sync + 'static,
+        W: FnOnce() -> Result<T, VolumeError> + Send + 'static,
+    {
+        let mut flights = self.lock();
+        if let Some(flight) = flights.by_path.get(path) {
+            return flight.clone();
+        }
+        let (sender, answer) = watch::channel(None);
+        if let Some(work) = work.take() {
+            // Not a task: nothing can end it, and a crash is simulated elsewhere.
+            tokio::task::spawn_blocking(move || {
+                let answer: Answer = Arc::new(work());
+                sender.send_replace(Some(answer));
+            });
+        }
+        flights.begun += 1;
+        let flight = Flight { number: flights.begun, what: what.to_owned(), answer };
+        flights.by_path.insert(path.to_owned(), flight.clone());
+        flight
+    }
+
+    fn leave(&self, path: &Path, number: u64) {
+        let mut flights = self.lock();
+        if flights.by_path.get(path).is_some_and(|flight| flight.number == number) {
+            flights.by_path.remove(path);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Flights> {
+        self.flights.lock().expect("flights lock: no code panics while holding it")
+    }
+}
+
+#[async_trait]
+impl VolumeHost for RealVolumeHost {
+    async fn make_dir(&self, path: &Path, mode: u32) -> Result<(), VolumeError> {
+        let (what, dir) = (format!("making a directory of mode {mode:o} at"), path.to_owned());
+        self.run(path, what, move || Ok(mounts::make_dir(&dir, mode)?)).await
+    }
+
+    async fn tmpfs(&self, target: &Path, tmpfs: Tmpfs) -> Result<(), VolumeError> {
+        let (what, dir) = (format!("mounting {tmpfs:?} on"), target.to_owned());
+        self.run(target, what, move || work::tmpfs(&dir, tmpfs)).await
+    }
+
+    async fn hugetlbfs(&self, target: &Path, pages: HugePages) -> Result<(), VolumeError> {
+        let (what, dir) = (format!("mounting {pages:?} on"), target.to_owned());
+        self.run(target, what, move || work::hugetlbfs(&dir, pages)).await
+    }
+
+    async fn is_mount_point(&self, path: &Path) -> Result<bool, VolumeError> {
+        let point = path.to_owned();
+        let look = move || Ok(mounts::table::is_mount_point(&point)?);
+        self.run(path, "looking for a mount on".to_owned(), look).await
+    }
+
+    async fn unmount_all(&self, path: &Path) -> Result<(), VolumeError> {
+        let point = path.to_owned();
+        self.run(path, "unmounting".to_owned(), move || work::unmount_all(&point)).await
+    }
+
+    async fn mounts_below(&self, dir: &Path) -> Result<Vec<PathBuf>, VolumeError> {
+        let root = dir.to_owned();
+        let look = move || Ok(mounts::table::below(&root)?);
+        self.run(dir, "looking for mounts below".to_owned(), look).await
+    }
+
+    async fn share(&self, dir: &Path) -> Result<(), VolumeError> {
+        let root = dir.to_owned();
+        let share = move || Ok(mounts::make_shared(&root).map(drop)?);
+        self.run(dir, "sharing mounts below".to_owned(), share).await
+    }
+
+    async fn own(
+        &self,
+        dir: &Path,
+        group: FsGroup,
+        policy: ChangePolicy,
+    ) -> Result<Owned, VolumeError> {
+        let (what, root) = (format!("giving group {} all of", group.gid), dir.to_owned());
+        let own = move || Ok(mounts::ownership::own(&root, group, policy, &mut |_| ())?);
+        self.run(dir, what, own).await
+    }
+
+    async fn bind_sub_path(&self, sub_path: &SubPathBind) -> Result<PathBuf, VolumeError> {
+        // As for the clean-up: one after another for all sub paths of a volume.
+        let key = sub_path.root.join(&sub_path.volume);
+        let what = format!(
+            "binding sub path {} of container {} ({}) in",
+            sub_path.path.display(),
+            sub_path.container,
+            sub_path.index
+        );
+        let sub_path = sub_path.clone();
+        self.run(&key, what, move || work::bind_sub_path(&sub_path)).await
+    }
+
+    async fn clean_sub_paths(&self, root: &Path, volume: &str) -> Result<(), VolumeError> {
+        let key = root.join(volume);
+        let (root, volume) = (root.to_owned(), volume.to_owned());
+        let clean = move || Ok(mounts::sub_path::clean(&root, &volume)?);
+        self.run(&key, "unbinding sub paths in".to_owned(), clean).await
+    }
+
+    async fn check_host_path(&self, path: &Path, kind: HostPathType) -> Result<(), VolumeError> {
+        let (what, checked) = (format!("checking for {kind:?} at"), path.to_owned());
+        self.run(path, what, move || Ok(mounts::host_path::check(&checked, kind)?)).await
+    }
+
+    async fn remove_tree(&self, path: &Path) -> Result<(), VolumeError> {
+        let root = path.to_owned();
+        self.run(path, "removing".to_owned(), move || Ok(mounts::remove_tree(&root)?)).await
+    }
+
+    async fn exists(&self, path: &Path) -> Result<bool, VolumeError> {
+        let checked = path.to_owned();
+        self.run(path, "looking for".to_owned(), move || work::exists(&checked)).await
+    }
+
+    async fn mark(&self, path: &Path) -> Result<(), VolumeError> {
+        let marker = path.to_owned();
+        // Whoever removes the directory waits until the marker is made.
+        let place = path.parent().unwrap_or(path);
+        self.run(place, "making a marker in".to_owned(), move || work::mark(&marker)).await
+    }
+
+    async fn dirs_in(&self, dir: &Path) -> Result<Vec<String>, VolumeError> {
+        let root = dir.to_owned();
+        self.run(dir, "listing".to_owned(), move || work::dirs_in(&root)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_that_hangs_is_not_begun_twice() {
+        let patience = Duration::from_millis(50);
+        let host = RealVolumeHost { patience, ..RealVolumeHost::default() };
+        let path = Path::new("/somewhere");
+        let (release, held) = mpsc::channel::<()>();
+        let slow = move || {
+            held.recv().ok();
+            Ok(7_u32)
+        };
+        let twice = || -> Result<u32, VolumeError> { panic!("begun twice") };
+        let error = host.run(path, "slow".to_owned(), slow).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "slow /somewhere is still under way after 0 s; if it lasts, look at the disk or \
+             server behind it"
+        );
+        assert_eq!(host.run(path, "slow".to_owned(), twice).await, Err(error.clone()));
+        let other = host.run(path, "other".to_owned(), || Ok(1_u8)).await;
+        assert_eq!(other, Err(error), "one after another");
+        release.send(()).unwrap();
+        assert_eq!(host.run(path, "slow".to_owned(), twice).await, Ok(7));
+        assert_eq!(host.run(path, "other".to_owned(), || Ok(1_u8)).await, Ok(1));
+    }
+
+    #[tokio::test]
+    async fn work_that_panics_is_told() {
+        let host = RealVolumeHost::default();
+        let work = || -> Result<(), VolumeError> { panic!("as the test wants") };
+        let error = host.run(Path::new("/x"), "breaking".to_owned(), work).await.unwrap_err();
+        assert_eq!(error.to_string(), "breaking /x ended without an answer; the log says more");
+    }
+}

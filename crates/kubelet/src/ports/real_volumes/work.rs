@@ -1,0 +1,97 @@
+//! The blocking part of the real volumes, where it is more than one call.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use mounts::mount::{HugePages, Tmpfs};
+use mounts::sub_path::SubPath;
+use mounts::{MountsError, Unmounted};
+use rustix::io::Errno;
+
+use super::super::volumes::{SubPathBind, VolumeError};
+
+/// Mounts on one name: one, or a few after crashes at the wrong time.
+const STACKED_MAX: usize = 16;
+
+pub(super) fn tmpfs(target: &Path, tmpfs: Tmpfs) -> Result<(), VolumeError> {
+    if mounts::table::is_mount_point(target)? {
+        return Ok(());
+    }
+    let noswap = mounts::mount::tmpfs(target, tmpfs)?;
+    if !noswap {
+        let path = target.display();
+        tracing::debug!(%path, "this kernel may swap the volume out");
+    }
+    Ok(())
+}
+
+pub(super) fn hugetlbfs(target: &Path, pages: HugePages) -> Result<(), VolumeError> {
+    if mounts::table::is_mount_point(target)? {
+        return Ok(());
+    }
+    Ok(mounts::mount::hugetlbfs(target, pages)?)
+}
+
+pub(super) fn unmount_all(path: &Path) -> Result<(), VolumeError> {
+    for _ in 0..STACKED_MAX {
+        if mounts::unmount(path)? == Unmounted::WasNot {
+            return Ok(());
+        }
+    }
+    Err(MountsError::Busy { path: path.to_owned() }.into())
+}
+
+pub(super) fn bind_sub_path(sub_path: &SubPathBind) -> Result<PathBuf, VolumeError> {
+    let index = sub_path.index.to_string();
+    Ok(mounts::sub_path::bind(&SubPath {
+        volume: &sub_path.volume_path,
+        path: &sub_path.path,
+        root: &sub_path.root,
+        target: [&sub_path.volume, &sub_path.container, &index],
+    })?)
+}
+
+pub(super) fn exists(path: &Path) -> Result<bool, VolumeError> {
+    match std::fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if is_absent(&error) => Ok(false),
+        Err(error) => Err(failed("look at", path, &error)),
+    }
+}
+
+pub(super) fn mark(path: &Path) -> Result<(), VolumeError> {
+    if let Some(dir) = path.parent() {
+        mounts::make_dir(dir, 0o750)?;
+    }
+    let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o640).open(path);
+    made.map(drop).map_err(|error| failed("create", path, &error))
+}
+
+pub(super) fn dirs_in(dir: &Path) -> Result<Vec<String>, VolumeError> {
+    let fail = |error: io::Error| failed("list", dir, &error);
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if is_absent(&error) => return Ok(Vec::new()),
+        entries => entries.map_err(fail)?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(fail)?;
+        // A mount whose server is gone has a kind, too: it is in the listing.
+        let is_dir = entry.file_type().map_err(fail)?.is_dir();
+        // No agent gives a name that is not UTF-8.
+        names.extend(entry.file_name().into_string().ok().filter(|_| is_dir));
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn failed(operation: &'static str, path: &Path, error: &io::Error) -> VolumeError {
+    let source = Errno::from_io_error(error).unwrap_or(Errno::IO);
+    MountsError::Call { operation, path: path.to_owned(), source }.into()
+}

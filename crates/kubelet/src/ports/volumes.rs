@@ -1,0 +1,114 @@
+//! What volumes do to the machine, one call per effect.
+//!
+//! Calls may be repeated: what is done already is fine. The real one works on
+//! the kernel's mounts, the simulation on a model of them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mounts::MountsError;
+use mounts::host_path::{HostPathError, HostPathType};
+use mounts::mount::{HugePages, Tmpfs};
+use mounts::ownership::{ChangePolicy, FsGroup, Owned};
+
+/// Why something could not be done to a volume.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VolumeError {
+    /// Files or mounts.
+    #[error(transparent)]
+    Mounts(#[from] MountsError),
+    /// A path of the host is not what it should be.
+    #[error(transparent)]
+    HostPath(#[from] HostPathError),
+    /// The kernel has not answered. The work goes on, and is not begun twice.
+    #[error(
+        "{what} {} is still under way after {} s; if it lasts, look at the disk or server behind it",
+        .path.display(), .waited.as_secs()
+    )]
+    UnderWay {
+        /// What was begun.
+        what: String,
+        /// On what.
+        path: PathBuf,
+        /// How long this caller waited.
+        waited: Duration,
+    },
+    /// The work ended without an answer: a bug.
+    #[error("{what} {} ended without an answer; the log says more", .path.display())]
+    Died {
+        /// What was begun.
+        what: String,
+        /// On what.
+        path: PathBuf,
+    },
+    /// A volume of another agent's, of a kind that nobody here can undo.
+    #[error(
+        "{} is a volume of {plugin}, which this release does not handle; unmount it, then it is \
+         removed",
+        .path.display()
+    )]
+    Foreign {
+        /// The kind.
+        plugin: String,
+        /// Where it lies.
+        path: PathBuf,
+    },
+}
+
+/// A part of a volume, and where to bind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubPathBind {
+    /// Path of the volume.
+    pub volume_path: PathBuf,
+    /// Path in the volume, relative and without `..`.
+    pub path: PathBuf,
+    /// Directory of all sub paths of the pod.
+    pub root: PathBuf,
+    /// The volume's name.
+    pub volume: String,
+    /// The container's name.
+    pub container: String,
+    /// Which of the container's mounts.
+    pub index: usize,
+}
+
+/// Effects of volumes on the machine.
+#[async_trait]
+pub trait VolumeHost: Send + Sync + 'static {
+    /// Makes a directory of exactly this mode, and those that lead to it.
+    async fn make_dir(&self, path: &Path, mode: u32) -> Result<(), VolumeError>;
+    /// Mounts memory on a directory, unless something is mounted there.
+    async fn tmpfs(&self, target: &Path, tmpfs: Tmpfs) -> Result<(), VolumeError>;
+    /// Mounts huge pages on a directory, unless something is mounted there.
+    async fn hugetlbfs(&self, target: &Path, pages: HugePages) -> Result<(), VolumeError>;
+    /// Is something mounted on exactly this name?
+    async fn is_mount_point(&self, path: &Path) -> Result<bool, VolumeError>;
+    /// Unmounts all that is mounted on a name, one over the other; nothing is fine.
+    async fn unmount_all(&self, path: &Path) -> Result<(), VolumeError>;
+    /// Mount points below a directory, deepest first.
+    async fn mounts_below(&self, dir: &Path) -> Result<Vec<PathBuf>, VolumeError>;
+    /// Lets mounts below a directory be seen by containers that ask for it.
+    async fn share(&self, dir: &Path) -> Result<(), VolumeError>;
+    /// Gives a directory and all below it to a group.
+    async fn own(
+        &self,
+        dir: &Path,
+        group: FsGroup,
+        policy: ChangePolicy,
+    ) -> Result<Owned, VolumeError>;
+    /// Binds a part of a volume to a place of its own, and tells where.
+    async fn bind_sub_path(&self, sub_path: &SubPathBind) -> Result<PathBuf, VolumeError>;
+    /// Unbinds all parts of a volume of a pod.
+    async fn clean_sub_paths(&self, root: &Path, volume: &str) -> Result<(), VolumeError>;
+    /// Checks a path of the host, and makes what its type asks to make.
+    async fn check_host_path(&self, path: &Path, kind: HostPathType) -> Result<(), VolumeError>;
+    /// Removes a tree; a mount in it is an error that names it. Absent is fine.
+    async fn remove_tree(&self, path: &Path) -> Result<(), VolumeError>;
+    /// Is there anything of this name?
+    async fn exists(&self, path: &Path) -> Result<bool, VolumeError>;
+    /// Makes an empty file that marks something as done, and the directory for it.
+    async fn mark(&self, path: &Path) -> Result<(), VolumeError>;
+    /// Names of the directories in a directory, sorted; none if it is absent.
+    async fn dirs_in(&self, dir: &Path) -> Result<Vec<String>, VolumeError>;
+}

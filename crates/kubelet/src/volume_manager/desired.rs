@@ -1,0 +1,177 @@
+//! Which volumes a pod needs, and how each is to be made. Pure.
+//!
+//! Only volumes that some container mounts count. Image volumes are the
+//! runtime's. Upstream: desired_state_of_world_populator.go, pkg/volume/emptydir.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::{
+    Container, EmptyDirVolumeSource, EphemeralContainer, HostPathVolumeSource, PodSpec, Volume,
+    VolumeMount,
+};
+use kubelet_model::quantity::Quantity;
+use kubelet_model::{DesiredPod, EventObject};
+use mounts::host_path::{HostPathError, HostPathType};
+
+use super::layout::VolumeName;
+use crate::container_manager::{Rules, amounts, plan};
+
+/// The volumes of one pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodVolumes {
+    /// Whom events are about.
+    pub object: EventObject,
+    /// Some container wants to see mounts made later, or to make some.
+    pub shares: bool,
+    /// By name.
+    pub volumes: BTreeMap<VolumeName, Wanted>,
+}
+
+/// How a volume is to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// A place that lives as long as the pod.
+    EmptyDir {
+        /// What it is made of.
+        medium: Medium,
+        /// The group it is given to.
+        fs_group: Option<u32>,
+    },
+    /// A path of the host.
+    HostPath {
+        /// Which.
+        path: PathBuf,
+        /// What it must be.
+        kind: HostPathType,
+    },
+    /// It can never be made; why.
+    Refused(String),
+}
+
+/// What an empty directory is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Medium {
+    /// The disk of the agent's root directory.
+    Disk,
+    /// Memory, of so many bytes.
+    Memory(Option<NonZeroU64>),
+    /// Huge pages of so many bytes each.
+    HugePages(NonZeroU64),
+}
+
+/// What the node gives pods.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeFacts<'a> {
+    /// Memory that all pods may use together.
+    pub memory_bytes: u64,
+    /// How limits count.
+    pub rules: &'a Rules,
+}
+
+/// The volumes of a pod; `None` if no container mounts any.
+pub fn of_pod(pod: &DesiredPod, node: NodeFacts<'_>) -> Option<PodVolumes> {
+    let spec = pod.spec();
+    let used: BTreeSet<&str> = mounts(spec).map(|mount| mount.name.as_str()).collect();
+    let all = spec.volumes.iter().flatten();
+    let needed = all.filter(|volume| used.contains(volume.name.as_str()) && volume.image.is_none());
+    let named = needed.filter_map(|volume| Some((VolumeName::new(&volume.name)?, volume)));
+    let volumes: BTreeMap<_, _> =
+        named.map(|(name, volume)| (name, wanted(volume, spec, node))).collect();
+    let shares = |mount: &VolumeMount| {
+        matches!(mount.mount_propagation.as_deref(), Some("HostToContainer" | "Bidirectional"))
+    };
+    let shares = mounts(spec).any(shares);
+    (!volumes.is_empty()).then(|| PodVolumes { object: EventObject::pod(pod), shares, volumes })
+}
+
+/// Every mount of every container.
+fn mounts(spec: &PodSpec) -> impl Iterator<Item = &VolumeMount> {
+    let init = spec.init_containers.iter().flatten();
+    let plain = init.chain(&spec.containers).flat_map(|c: &Container| c.volume_mounts.iter());
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let ephemeral = ephemeral.flat_map(|c: &EphemeralContainer| c.volume_mounts.iter());
+    plain.chain(ephemeral).flatten()
+}
+
+fn wanted(volume: &Volume, spec: &PodSpec, node: NodeFacts<'_>) -> Wanted {
+    let made = match (&volume.empty_dir, &volume.host_path) {
+        (Some(source), None) => medium(source, spec, node).map(|medium| {
+            let context = spec.security_context.as_ref();
+            let group = context.and_then(|context| context.fs_group);
+            Wanted::EmptyDir { medium, fs_group: group.and_then(|id| u32::try_from(id).ok()) }
+        }),
+        (None, Some(source)) => host_path(source).map_err(|error| error.to_string()),
+        _ => Err("this release has no volumes of this kind".to_owned()),
+    };
+    made.unwrap_or_else(Wanted::Refused)
+}
+
+fn host_path(source: &HostPathVolumeSource) -> Result<Wanted, HostPathError> {
+    let kind = source.type_.as_deref().unwrap_or_default().parse()?;
+    Ok(Wanted::HostPath { path: PathBuf::from(&source.path), kind })
+}
+
+fn medium(
+    source: &EmptyDirVolumeSource,
+    spec: &PodSpec,
+    node: NodeFacts<'_>,
+) -> Result<Medium, String> {
+    match source.medium.as_deref().unwrap_or_default() {
+        "" => Ok(Medium::Disk),
+        "Memory" => Ok(Medium::Memory(memory_size(source, spec, node))),
+        pages if pages == "HugePages" || pages.starts_with("HugePages-") => {
+            page_size(pages, spec).map(Medium::HugePages)
+        }
+        other => Err(format!("unknown storage medium {other:?}")),
+    }
+}
+
+/// No more than all pods may use together, than this one may, and than it asks for.
+fn memory_size(
+    source: &EmptyDirVolumeSource,
+    spec: &PodSpec,
+    node: NodeFacts<'_>,
+) -> Option<NonZeroU64> {
+    let asked = source.size_limit.as_ref().and_then(|limit| Quantity::parse(&limit.0));
+    let asked = asked.map(Quantity::units);
+    let of_pod = plan::pod_group(spec, node.rules).memory_bytes;
+    let limits =
+        [of_pod, asked].into_iter().flatten().filter_map(|bytes| u64::try_from(bytes).ok());
+    let all = limits.chain([node.memory_bytes]).filter_map(NonZeroU64::new);
+    all.min()
+}
+
+/// The size of the pages: the one the medium names, if the pod requests such
+/// pages, else the only one it requests.
+fn page_size(medium: &str, spec: &PodSpec) -> Result<NonZeroU64, String> {
+    let named = match medium.strip_prefix("HugePages-") {
+        Some(size) => Some(
+            Quantity::parse(size)
+                .map(Quantity::units)
+                .ok_or_else(|| format!("medium {medium}: {size:?} is no size of pages"))?,
+        ),
+        None => None,
+    };
+    let named = named.map(|bytes| u64::try_from(bytes).unwrap_or(0));
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let of_containers = containers.map(|c| amounts::of_container(c, amounts::Side::Request));
+    let of_pod = amounts::of_pod_level(spec, amounts::Side::Request);
+    let sizes: BTreeSet<u64> = of_containers
+        .chain([of_pod])
+        .flat_map(|amounts| amounts::huge_pages(&amounts).into_keys())
+        .filter(|size| named.is_none_or(|named| named == *size))
+        .collect();
+    if sizes.len() > 1 {
+        return Err(format!(
+            "medium: {medium} can't be used if container requests multiple huge page sizes"
+        ));
+    }
+    sizes.first().copied().and_then(NonZeroU64::new).ok_or_else(|| {
+        format!(
+            "medium {medium}: hugePages storage requested, but there is no resource request for \
+             huge pages"
+        )
+    })
+}

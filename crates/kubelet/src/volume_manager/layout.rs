@@ -1,0 +1,147 @@
+//! Where a pod's volumes lie.
+//!
+//! Pure. Names become parts of paths only through types that cannot leave the
+//! pod's directory. Upstream: pkg/kubelet/kubelet_getters.go, pkg/volume/util.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use kubelet_model::PodUid;
+
+use crate::runtime_manager::pod_dir;
+
+/// A name that is one part of a path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VolumeName(String);
+
+impl VolumeName {
+    /// `None` if the name could lead elsewhere, or is longer than a file system allows.
+    pub fn new(name: &str) -> Option<Self> {
+        is_part(name).then(|| Self(name.to_owned()))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for VolumeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn is_part(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && name.len() <= 255 && !name.contains(['/', '\0'])
+}
+
+/// A kind of volume by upstream's name, such as `kubernetes.io/empty-dir`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PluginName(VolumeName);
+
+impl PluginName {
+    /// Plain directories, memory and huge pages.
+    pub const EMPTY_DIR: &'static str = "kubernetes.io~empty-dir";
+
+    /// That of empty directories.
+    pub fn empty_dir() -> Self {
+        Self(VolumeName(Self::EMPTY_DIR.to_owned()))
+    }
+
+    /// From the name of its directory.
+    pub fn of_dir(dir: &str) -> Option<Self> {
+        VolumeName::new(dir).map(Self)
+    }
+
+    /// The name of its directory, where `~` stands for `/`.
+    pub fn as_dir(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// As users know it.
+    pub fn plain(&self) -> String {
+        self.as_dir().replace('~', "/")
+    }
+}
+
+/// One pod's directories.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodLayout {
+    dir: PathBuf,
+}
+
+impl PodLayout {
+    /// `None` for a uid that is no name of a directory.
+    pub fn new(root_dir: &Path, uid: &PodUid) -> Option<Self> {
+        is_part(uid.as_str()).then(|| Self { dir: pod_dir(root_dir, uid) })
+    }
+
+    /// Where all volumes lie, by kind.
+    pub fn volumes_dir(&self) -> PathBuf {
+        self.dir.join("volumes")
+    }
+
+    /// Where the volumes of one kind lie.
+    pub fn plugin_dir(&self, plugin: &PluginName) -> PathBuf {
+        self.volumes_dir().join(plugin.as_dir())
+    }
+
+    /// Where a volume lies.
+    pub fn volume_dir(&self, plugin: &PluginName, name: &VolumeName) -> PathBuf {
+        self.plugin_dir(plugin).join(name.as_str())
+    }
+
+    /// What is noted about a volume.
+    pub fn meta_dir(&self, plugin: &PluginName, name: &VolumeName) -> PathBuf {
+        self.dir.join("plugins").join(plugin.as_dir()).join(name.as_str())
+    }
+
+    /// The mark of a volume that is ready.
+    pub fn ready_marker(&self, plugin: &PluginName, name: &VolumeName) -> PathBuf {
+        self.meta_dir(plugin, name).join("ready")
+    }
+
+    /// Where parts of volumes are bound.
+    pub fn sub_paths_dir(&self) -> PathBuf {
+        self.dir.join("volume-subpaths")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_upstreams() {
+        let layout = PodLayout::new(Path::new("/r"), &PodUid::new("u1")).unwrap();
+        let plugin = PluginName::empty_dir();
+        let name = VolumeName::new("data").unwrap();
+        let shown = [
+            layout.volume_dir(&plugin, &name),
+            layout.ready_marker(&plugin, &name),
+            layout.sub_paths_dir(),
+        ]
+        .map(|path| path.display().to_string());
+        assert_eq!(
+            shown,
+            [
+                "/r/pods/u1/volumes/kubernetes.io~empty-dir/data",
+                "/r/pods/u1/plugins/kubernetes.io~empty-dir/data/ready",
+                "/r/pods/u1/volume-subpaths",
+            ]
+        );
+        assert_eq!(plugin.plain(), "kubernetes.io/empty-dir");
+    }
+
+    #[test]
+    fn no_name_leads_out_of_the_pods_directory() {
+        let long = "x".repeat(256);
+        for name in ["", ".", "..", "a/b", "../x", "/", "a\0b", long.as_str()] {
+            assert_eq!(VolumeName::new(name), None, "{name:?}");
+            assert_eq!(PluginName::of_dir(name), None, "{name:?}");
+            assert_eq!(PodLayout::new(Path::new("/r"), &PodUid::new(name)), None, "{name:?}");
+        }
+        assert!(VolumeName::new("..data").is_some());
+    }
+}

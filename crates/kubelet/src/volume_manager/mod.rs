@@ -1,0 +1,247 @@
+//! Volumes: made before a pod's sandbox, undone after everything of it is gone.
+//!
+//! Owns one task per pod that has volumes, and what it tells. Reads pods' specs
+//! and, of a pod that ends, what lies below its directory. Writes mounts and
+//! files through the port. Never decides when a pod starts or ends, and does
+//! nothing for pods without volumes. Upstream: pkg/kubelet/volumemanager,
+//! pkg/volume.
+
+pub mod desired;
+pub mod layout;
+mod plan;
+mod plugins;
+mod pod;
+mod reconstruct;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_model::{DesiredPod, Mono, PodUid};
+use tokio::sync::watch;
+
+use crate::events::Recorder;
+use crate::ports::Ports;
+use crate::settings::Settings;
+use desired::NodeFacts;
+use layout::PodLayout;
+use plan::Goal;
+use pod::PodTask;
+
+/// Pause before a task that panicked starts again.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+
+/// A volume that containers can mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeMountable {
+    /// Where it lies on the host.
+    pub host_path: PathBuf,
+    /// It can only be read, whatever the pod asks for.
+    pub read_only: bool,
+    /// It is the agent's, which may relabel it.
+    pub managed: bool,
+}
+
+/// Volumes by name.
+pub type Mountables = Arc<BTreeMap<String, VolumeMountable>>;
+
+/// What keeps a volume from being made or undone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Which; empty if it is about all.
+    pub volume: String,
+    /// In upstream's words.
+    pub message: String,
+}
+
+/// How a pod's volumes are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VolumeState {
+    /// On their way, in or out.
+    Waiting {
+        /// Those that are not there yet, or not gone yet.
+        volumes: Vec<String>,
+        /// What is wrong.
+        problems: Vec<Problem>,
+        /// When something that failed is tried again.
+        retry_at: Option<Mono>,
+    },
+    /// All are there.
+    Ready(Mountables),
+    /// Nothing of them is left.
+    Gone,
+}
+
+/// Everybody's volumes. Cheap to clone.
+#[derive(Clone)]
+pub struct Volumes(Arc<Shared>);
+
+struct Shared {
+    ports: Ports,
+    settings: Arc<Settings>,
+    recorder: Recorder,
+    pods: Mutex<BTreeMap<PodUid, Entry>>,
+}
+
+struct Entry {
+    /// The version last asked for.
+    pod: Option<Arc<Pod>>,
+    goal: watch::Sender<Goal>,
+    state: watch::Receiver<VolumeState>,
+}
+
+/// Follows one pod's volumes.
+#[derive(Default)]
+pub struct VolumeWatch(Option<watch::Receiver<VolumeState>>);
+
+impl VolumeWatch {
+    /// Returns once something has changed; never for a pod without volumes.
+    pub async fn changed(&mut self) {
+        if let Some(state) = &mut self.0
+            && state.changed().await.is_ok()
+        {
+            return;
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
+impl Volumes {
+    /// No volumes yet.
+    pub fn new(ports: &Ports, settings: &Arc<Settings>, recorder: &Recorder) -> Self {
+        Self(Arc::new(Shared {
+            ports: ports.clone(),
+            settings: Arc::clone(settings),
+            recorder: recorder.clone(),
+            pods: Mutex::default(),
+        }))
+    }
+
+    /// A pod needs its volumes. May be said again at any time.
+    pub fn want(&self, pod: &DesiredPod) {
+        if !has_volumes(pod) {
+            return;
+        }
+        let mut pods = self.lock();
+        if let Some(entry) = pods.get_mut(pod.uid()) {
+            if entry.pod.as_ref().is_some_and(|known| Arc::ptr_eq(known, pod.pod())) {
+                return;
+            }
+            let releasing = *entry.goal.borrow() == Goal::Release;
+            if releasing && *entry.state.borrow() != VolumeState::Gone {
+                // What ends, ends; it is asked for again then.
+                return;
+            }
+            if releasing {
+                pods.remove(pod.uid());
+            }
+        }
+        let settings = &self.0.settings;
+        let memory_bytes = u64::try_from(settings.allocatable.memory_bytes).unwrap_or(0);
+        let node = NodeFacts { memory_bytes, rules: &settings.resources };
+        let Some(volumes) = desired::of_pod(pod, node) else { return };
+        let goal = Goal::Mount(Arc::new(volumes));
+        match pods.get_mut(pod.uid()) {
+            Some(entry) => {
+                entry.pod = Some(Arc::clone(pod.pod()));
+                entry.goal.send_if_modified(|old| {
+                    let news = *old != goal;
+                    *old = goal;
+                    news
+                });
+            }
+            None => {
+                if let Some(entry) = self.start(pod.uid(), Some(Arc::clone(pod.pod())), goal) {
+                    pods.insert(pod.uid().clone(), entry);
+                }
+            }
+        }
+    }
+
+    /// Nobody needs a pod's volumes any more. What other lives of the agent left
+    /// of them is found. May be said again at any time.
+    pub fn release(&self, uid: &PodUid) {
+        let mut pods = self.lock();
+        match pods.get_mut(uid) {
+            Some(entry) => {
+                entry.pod = None;
+                entry.goal.send_if_modified(|goal| {
+                    let news = *goal != Goal::Release;
+                    *goal = Goal::Release;
+                    news
+                });
+            }
+            None => {
+                if let Some(entry) = self.start(uid, None, Goal::Release) {
+                    pods.insert(uid.clone(), entry);
+                }
+            }
+        }
+    }
+
+    /// How a pod's volumes are; `None` if it was never said to have any.
+    pub fn state(&self, uid: &PodUid) -> Option<VolumeState> {
+        self.lock().get(uid).map(|entry| entry.state.borrow().clone())
+    }
+
+    /// Follows a pod's volumes from now on.
+    pub fn follow(&self, uid: &PodUid) -> VolumeWatch {
+        VolumeWatch(self.lock().get(uid).map(|entry| {
+            let mut state = entry.state.clone();
+            state.mark_unchanged();
+            state
+        }))
+    }
+
+    /// Forgets a pod whose volumes are gone.
+    pub fn forget(&self, uid: &PodUid) {
+        let mut pods = self.lock();
+        if pods.get(uid).is_some_and(|entry| *entry.state.borrow() == VolumeState::Gone) {
+            pods.remove(uid);
+        }
+    }
+
+    /// Starts a pod's task; `None` for a uid that can have no files.
+    fn start(&self, uid: &PodUid, pod: Option<Arc<Pod>>, goal: Goal) -> Option<Entry> {
+        let Shared { ports, settings, recorder, .. } = &*self.0;
+        let layout = PodLayout::new(&settings.root_dir, uid)?;
+        let (goal, goals) = watch::channel(goal);
+        let waiting = VolumeState::Waiting { volumes: vec![], problems: vec![], retry_at: None };
+        let (sender, state) = watch::channel(waiting);
+        let task = PodTask {
+            uid: uid.clone(),
+            layout,
+            root_dir: settings.root_dir.clone(),
+            host: Arc::clone(&ports.volumes),
+            clock: Arc::clone(&ports.clock),
+            recorder: recorder.clone(),
+            goal: goals,
+            state: sender,
+        };
+        ports.tasks.spawn(supervise(task));
+        Some(Entry { pod, goal, state })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PodUid, Entry>> {
+        self.0.pods.lock().expect("volumes lock: no code panics while holding it")
+    }
+}
+
+/// Does the pod's spec name any volume?
+pub fn has_volumes(pod: &DesiredPod) -> bool {
+    pod.spec().volumes.as_ref().is_some_and(|volumes| !volumes.is_empty())
+}
+
+/// Runs a pod's task to its end, starting it again after a panic.
+async fn supervise(task: PodTask) {
+    while AssertUnwindSafe(task.clone().run()).catch_unwind().await.is_err() {
+        tracing::error!(pod = %task.uid, "the task of a pod's volumes panicked; starting it again");
+        tokio::time::sleep(RESTART_PAUSE).await;
+    }
+}

@@ -1,0 +1,83 @@
+//! Empty directories: on the disk, in memory, in huge pages.
+//!
+//! A marker tells that one is ready, so that an agent that comes back changes
+//! neither its mode nor its owners. Upstream: pkg/volume/emptydir.
+
+use std::path::Path;
+
+use mounts::mount::{HugePages, Tmpfs};
+use mounts::ownership::{ChangePolicy, FsGroup};
+
+use super::super::VolumeMountable;
+use super::super::desired::Medium;
+use super::super::layout::{PluginName, PodLayout, VolumeName};
+use crate::ports::{VolumeError, VolumeHost};
+
+/// Containers may run as anybody.
+const MODE: u32 = 0o777;
+
+pub(super) async fn set_up(
+    host: &dyn VolumeHost,
+    layout: &PodLayout,
+    name: &VolumeName,
+    medium: Medium,
+    fs_group: Option<u32>,
+) -> Result<VolumeMountable, VolumeError> {
+    let plugin = PluginName::empty_dir();
+    let dir = layout.volume_dir(&plugin, name);
+    let ready = layout.ready_marker(&plugin, name);
+    if !is_ready(host, &dir, &ready, medium).await? {
+        make(host, &dir, medium).await?;
+        if let Some(gid) = fs_group {
+            own(host, &dir, gid).await?;
+        }
+        host.mark(&ready).await?;
+    }
+    Ok(VolumeMountable { host_path: dir, read_only: false, managed: true })
+}
+
+async fn is_ready(
+    host: &dyn VolumeHost,
+    dir: &Path,
+    ready: &Path,
+    medium: Medium,
+) -> Result<bool, VolumeError> {
+    if !host.exists(ready).await? {
+        return Ok(false);
+    }
+    match medium {
+        Medium::Disk => host.exists(dir).await,
+        // The marker outlives a reboot, the mount does not.
+        Medium::Memory(_) | Medium::HugePages(_) => host.is_mount_point(dir).await,
+    }
+}
+
+async fn make(host: &dyn VolumeHost, dir: &Path, medium: Medium) -> Result<(), VolumeError> {
+    host.make_dir(dir, MODE).await?;
+    match medium {
+        Medium::Disk => Ok(()),
+        Medium::Memory(size) => host.tmpfs(dir, Tmpfs { size, mode: None }).await,
+        Medium::HugePages(page_size) => {
+            host.hugetlbfs(dir, HugePages { page_size, size: None }).await
+        }
+    }
+}
+
+/// As upstream, a file that cannot be given away keeps no pod from starting.
+async fn own(host: &dyn VolumeHost, dir: &Path, gid: u32) -> Result<(), VolumeError> {
+    let group = FsGroup { gid, read_only: false };
+    let path = dir.display();
+    match host.own(dir, group, ChangePolicy::Always).await {
+        Ok(owned) => {
+            if let Some(error) = owned.first_failure {
+                tracing::warn!(%path, gid, failed = owned.failed, %error, "not all given to the group");
+            }
+            Ok(())
+        }
+        Err(VolumeError::Mounts(error)) => {
+            tracing::warn!(%path, gid, %error, "the volume is not given to the group");
+            Ok(())
+        }
+        Err(other) => Err(other),
+    }
+}

@@ -1,0 +1,253 @@
+//! Plans as tables, wanted volumes of pods, and a task against real directories.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_model::{DesiredPod, Mono, PodUid, Source};
+
+use super::desired::{self, Medium, NodeFacts, PodVolumes, Wanted};
+use super::layout::{PluginName, VolumeName};
+use super::plan::{Found, Goal, Observed, Op, Outcome, plan};
+use super::{VolumeMountable, VolumeState, Volumes};
+use crate::container_manager::Rules;
+use crate::events::Recorder;
+use crate::ports::Ports;
+use crate::settings::Settings;
+
+/// A pod whose container mounts every volume but `unused`.
+fn pod(container: &str, spec: &str, volumes: &str) -> DesiredPod {
+    let json = format!(
+        r#"{{"metadata":{{"name":"web","namespace":"ns","uid":"u1"}},"spec":{{"containers":[
+            {{"name":"app","image":"i","volumeMounts":[{{"name":"v","mountPath":"/v"}},
+             {{"name":"w","mountPath":"/w"}}]{container}}}],"volumes":[{volumes}]{spec}}}}}"#
+    );
+    let mut pod: Pod = serde_json::from_str(&json).expect("test pod");
+    kubelet_model::manifest::default_pod(&mut pod);
+    DesiredPod::new(Source::File, Arc::new(pod)).expect("a complete pod")
+}
+
+fn volumes_of(pod: &DesiredPod) -> Option<PodVolumes> {
+    desired::of_pod(pod, NodeFacts { memory_bytes: 1 << 30, rules: &Rules::default() })
+}
+
+fn name(text: &str) -> VolumeName {
+    VolumeName::new(text).expect("a good name")
+}
+
+fn wanted(container: &str, source: &str) -> Wanted {
+    let pod = pod(container, "", &format!(r#"{{"name":"v",{source}}}"#));
+    volumes_of(&pod).expect("a volume").volumes.remove(&name("v")).expect("the volume")
+}
+
+#[test]
+fn only_volumes_that_are_mounted_count() {
+    let volumes = r#"{"name":"v","emptyDir":{}},{"name":"unused","emptyDir":{}},
+        {"name":"w","image":{"reference":"r"}}"#;
+    let found = volumes_of(&pod("", "", volumes)).expect("a volume");
+    assert_eq!(found.volumes.keys().map(VolumeName::as_str).collect::<Vec<_>>(), ["v"]);
+    assert_eq!(volumes_of(&pod("", "", r#"{"name":"unused","emptyDir":{}}"#)), None);
+    assert_eq!(volumes_of(&pod("", "", "")), None);
+    let grouped = pod("", r#","securityContext":{"fsGroup":7}"#, r#"{"name":"v","emptyDir":{}}"#);
+    let expected = Wanted::EmptyDir { medium: Medium::Disk, fs_group: Some(7) };
+    assert_eq!(volumes_of(&grouped).expect("a volume").volumes[&name("v")], expected);
+}
+
+#[test]
+fn memory_has_the_smallest_of_its_limits() {
+    let limits = r#","resources":{"limits":{"memory":"64Mi","cpu":"1"}}"#;
+    for (container, source, expected) in [
+        ("", r#""emptyDir":{"medium":"Memory"}"#, 1 << 30),
+        ("", r#""emptyDir":{"medium":"Memory","sizeLimit":"3Mi"}"#, 3 << 20),
+        ("", r#""emptyDir":{"medium":"Memory","sizeLimit":"3Gi"}"#, 1 << 30),
+        ("", r#""emptyDir":{"medium":"Memory","sizeLimit":"0"}"#, 1 << 30),
+        (limits, r#""emptyDir":{"medium":"Memory"}"#, 64 << 20),
+        (limits, r#""emptyDir":{"medium":"Memory","sizeLimit":"1Mi"}"#, 1 << 20),
+    ] {
+        let medium = Medium::Memory(NonZeroU64::new(expected));
+        let expected = Wanted::EmptyDir { medium, fs_group: None };
+        assert_eq!(wanted(container, source), expected, "{container} {source}");
+    }
+}
+
+#[test]
+fn huge_pages_are_those_the_pod_requests() {
+    let with = |list: &str| format!(r#","resources":{{"limits":{{{list},"cpu":"1"}}}}"#);
+    let (small, large) = (r#""hugepages-2Mi":"4Mi""#, r#""hugepages-1Gi":"1Gi""#);
+    let both = with(&format!("{small},{large}"));
+    let pages = |medium: &str| format!(r#""emptyDir":{{"medium":"{medium}"}}"#);
+    let of = |size: u64| {
+        let medium = Medium::HugePages(NonZeroU64::new(size).expect("a size"));
+        Wanted::EmptyDir { medium, fs_group: None }
+    };
+    assert_eq!(wanted(&with(small), &pages("HugePages")), of(2 << 20));
+    assert_eq!(wanted(&both, &pages("HugePages-1Gi")), of(1 << 30));
+    for (container, medium, why) in [
+        (
+            both.as_str(),
+            "HugePages",
+            "can't be used if container requests multiple huge page sizes",
+        ),
+        ("", "HugePages", "there is no resource request for huge pages"),
+        ("", "HugePages-2Mi", "there is no resource request for huge pages"),
+        ("", "HugePages-x", "is no size of pages"),
+        ("", "Tape", "unknown storage medium \"Tape\""),
+    ] {
+        let Wanted::Refused(text) = wanted(container, &pages(medium)) else {
+            panic!("{medium} is not refused");
+        };
+        assert!(text.contains(why), "{text}");
+    }
+    assert!(matches!(wanted("", r#""nfs":{"server":"s","path":"/"}"#), Wanted::Refused(_)));
+}
+
+fn made(path: &str) -> VolumeMountable {
+    VolumeMountable { host_path: path.into(), read_only: false, managed: true }
+}
+
+fn at(milliseconds: u64) -> Mono {
+    Mono(Duration::from_millis(milliseconds))
+}
+
+#[test]
+fn what_fails_is_tried_again_later_and_later() {
+    let two = pod("", "", r#"{"name":"v","emptyDir":{}},{"name":"w","emptyDir":{}}"#);
+    let goal = Goal::Mount(Arc::new(volumes_of(&two).expect("volumes")));
+    let mut observed = Observed::default();
+    let (v, w) = (Op::SetUp(name("v")), Op::SetUp(name("w")));
+    assert_eq!(plan(&goal, &observed, at(0)).ops, [v.clone(), w.clone()]);
+    let disk = Wanted::EmptyDir { medium: Medium::Disk, fs_group: None };
+    observed.note(v.clone(), Outcome::Made(disk.clone(), made("/v")), at(0));
+    let (mut now, mut pauses) = (0, Vec::new());
+    for _ in 0..10 {
+        observed.note(w.clone(), Outcome::Failed("no".to_owned()), at(now));
+        let rests = plan(&goal, &observed, at(now));
+        assert_eq!(rests.ops, []);
+        let wake = rests.wake_at.expect("it is tried again").0.as_millis() as u64;
+        let VolumeState::Waiting { volumes, problems, .. } = rests.state else { panic!("waits") };
+        assert_eq!(volumes, ["w"]);
+        assert_eq!(problems[0].message, "MountVolume.SetUp failed for volume \"w\" : no");
+        assert_eq!(plan(&goal, &observed, at(wake)).ops, std::slice::from_ref(&w));
+        pauses.push(wake - now);
+        now = wake;
+    }
+    assert_eq!(pauses[..4], [500, 1_000, 2_000, 4_000]);
+    assert_eq!(pauses[8..], [122_000, 122_000]);
+    observed.note(w, Outcome::Made(disk, made("/w")), at(now));
+    let ready = plan(&goal, &observed, at(now));
+    assert_eq!((ready.ops, ready.wake_at), (vec![], None));
+    let VolumeState::Ready(all) = ready.state else { panic!("all are there") };
+    assert_eq!(all.keys().collect::<Vec<_>>(), ["v", "w"]);
+}
+
+#[test]
+fn what_can_never_be_made_is_not_tried() {
+    let odd = pod("", "", r#"{"name":"v","emptyDir":{"medium":"Tape"}}"#);
+    let goal = Goal::Mount(Arc::new(volumes_of(&odd).expect("volumes")));
+    let rests = plan(&goal, &Observed::default(), at(0));
+    assert_eq!((rests.ops, rests.wake_at), (vec![], None));
+    let VolumeState::Waiting { problems, .. } = rests.state else { panic!("it waits") };
+    let expected = "MountVolume.SetUp failed for volume \"v\" : unknown storage medium \"Tape\"";
+    assert_eq!(problems[0].message, expected);
+}
+
+#[test]
+fn a_release_undoes_what_was_begun_and_what_is_found() {
+    let one = pod("", "", r#"{"name":"v","emptyDir":{}}"#);
+    let mount = Goal::Mount(Arc::new(volumes_of(&one).expect("volumes")));
+    let mut observed = Observed::default();
+    let set_up = Op::SetUp(name("v"));
+    observed.note_begun(&set_up, &mount);
+    observed.note(set_up, Outcome::Failed("still under way".to_owned()), at(0));
+    observed.turn_to_release();
+    let goal = Goal::Release;
+    assert_eq!(plan(&goal, &observed, at(0)).ops, [Op::Look]);
+    let part = Found { name: name("host"), plugin: None };
+    observed.note(Op::Look, Outcome::Left(BTreeSet::from([part.clone()])), at(0));
+    let begun = Found { name: name("v"), plugin: Some(PluginName::empty_dir()) };
+    let ops = [Op::TearDown(part.clone()), Op::TearDown(begun.clone())];
+    assert_eq!(plan(&goal, &observed, at(0)).ops, ops);
+    observed.note(ops[0].clone(), Outcome::Undone, at(0));
+    observed.note(ops[1].clone(), Outcome::Failed("busy".to_owned()), at(0));
+    let rests = plan(&goal, &observed, at(0));
+    let VolumeState::Waiting { volumes, problems, retry_at } = rests.state else { panic!("waits") };
+    assert_eq!((volumes, retry_at), (vec!["v".to_owned()], Some(at(500))));
+    assert_eq!(problems[0].message, "UnmountVolume.TearDown failed for volume \"v\" : busy");
+    observed.note(ops[1].clone(), Outcome::Undone, at(600));
+    assert_eq!(plan(&goal, &observed, at(600)).state, VolumeState::Gone);
+}
+
+/// Ports around a runtime that nobody asks.
+fn ports() -> Ports {
+    let config = cri::ClientConfig {
+        runtime_endpoint: "unix:///nowhere.sock".to_owned(),
+        image_endpoint: None,
+        request_timeout: Duration::from_secs(1),
+    };
+    Ports::around(Arc::new(cri::CriClient::new(config).expect("a client")))
+}
+
+/// Waits for a state.
+async fn until(volumes: &Volumes, uid: &PodUid, is: impl Fn(&VolumeState) -> bool) -> VolumeState {
+    let mut watch = volumes.follow(uid);
+    loop {
+        let state = volumes.state(uid).expect("volumes of the pod");
+        if is(&state) {
+            return state;
+        }
+        let changed = tokio::time::timeout(Duration::from_secs(20), watch.changed());
+        changed.await.unwrap_or_else(|_| panic!("it stays {state:?}"));
+    }
+}
+
+#[tokio::test]
+async fn directories_come_and_go_with_the_pod() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let mut settings = Settings::for_node("n");
+    settings.root_dir = temp.path().to_owned();
+    let ports = ports();
+    let recorder = Recorder::new(Arc::clone(&ports.clock));
+    let volumes = Volumes::new(&ports, &Arc::new(settings), &recorder);
+    let host = temp.path().join("host");
+    let source = format!(
+        r#"{{"name":"v","emptyDir":{{}}}},{{"name":"w","hostPath":{{"path":"{}","type":"Directory"}}}}"#,
+        host.display()
+    );
+    let pod = pod("", "", &source);
+    let uid = pod.uid();
+    assert_eq!(volumes.state(uid), None);
+    volumes.want(&pod);
+    let waits = |state: &VolumeState| matches!(state, VolumeState::Waiting { problems, .. } if !problems.is_empty());
+    until(&volumes, uid, waits).await;
+    let events = recorder.all();
+    let text = format!(
+        "MountVolume.SetUp failed for volume \"w\" : hostPath type check failed: {} is not a directory",
+        host.display()
+    );
+    assert_eq!((events.len(), events[0].reason, &events[0].message), (1, "FailedMount", &text));
+    std::fs::create_dir(&host).expect("a directory");
+    volumes.want(&pod);
+    let ready = until(&volumes, uid, |state| matches!(state, VolumeState::Ready(_))).await;
+    let VolumeState::Ready(all) = ready else { panic!("ready") };
+    assert_eq!((&all["w"].host_path, all["w"].managed), (&host, false));
+    let data = all["v"].host_path.join("data");
+    std::fs::write(&data, "x").expect("a file");
+
+    // Another life knows nothing of it, and changes nothing in it.
+    let other = Volumes::new(&ports, &volumes.0.settings, &recorder);
+    other.want(&pod);
+    until(&other, uid, |state| matches!(state, VolumeState::Ready(_))).await;
+    assert!(data.exists());
+    let third = Volumes::new(&ports, &volumes.0.settings, &recorder);
+    third.release(uid);
+    until(&third, uid, |state| *state == VolumeState::Gone).await;
+    let dir = |below: &str| Path::new(temp.path()).join("pods/u1").join(below);
+    assert!(!dir("volumes/kubernetes.io~empty-dir/v").exists());
+    assert!(!dir("plugins/kubernetes.io~empty-dir/v").exists());
+    assert!(host.exists(), "what is the host's stays");
+    third.forget(uid);
+    assert_eq!(third.state(uid), None);
+}

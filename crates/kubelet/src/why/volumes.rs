@@ -1,0 +1,118 @@
+//! Why volumes are not there yet, or not gone yet. Pure.
+
+use super::{Finding, Rank};
+
+/// What is known to go wrong, by words of the error, and what to do about it.
+const ADVICE: [(&str, &str); 8] = [
+    (
+        "hostPath type check failed",
+        "Make the path on this node what volumes[].hostPath.type asks for, or correct path or type; DirectoryOrCreate and FileOrCreate make what is missing.",
+    ),
+    (
+        "there is no resource request for huge pages",
+        "Request the pages in resources.limits (hugepages-2Mi or hugepages-1Gi) of the container that uses them.",
+    ),
+    (
+        "multiple huge page sizes",
+        "Name the size in emptyDir.medium: HugePages-2Mi or HugePages-1Gi.",
+    ),
+    ("cannot mount hugetlbfs", "Check that this node has such pages: `grep Huge /proc/meminfo`."),
+    (
+        "something is mounted there",
+        "Unmount the path named above with `umount`: klet never removes what it has not mounted. What is mounted there stays untouched; klet goes on by itself.",
+    ),
+    (
+        "it is in use",
+        "End the processes that use the path named above: `fuser -vm PATH` lists them.",
+    ),
+    (
+        "still under way",
+        "The kernel has not answered: look at the disk or the server behind the path, and at `dmesg`.",
+    ),
+    (
+        "No space left on device",
+        "Free space on the disk of klet's root directory: `df -h`, `df -i`.",
+    ),
+];
+
+/// The answer for volumes on their way in, or out.
+pub(super) fn answer(volumes: &[String], problems: &[String], leaving: bool) -> Finding {
+    let (names, one) = (volumes.join(", "), volumes.len() < 2);
+    let noun = if one { "volume" } else { "volumes" };
+    let Some(first) = problems.first() else {
+        let headline = match leaving {
+            true => "The pod's volumes are being unmounted.",
+            false => "The pod's volumes are being mounted.",
+        };
+        return Finding::new(Rank::Underway, headline)
+            .waits_for(format!("{noun} {names}"))
+            .advise("Nothing: this takes moments.");
+    };
+    let headline = match leaving {
+        true => format!("The pod's {noun} cannot be unmounted: {first}"),
+        false => format!("The pod's {noun} cannot be mounted: {names}."),
+    };
+    let finding = Finding::new(Rank::Blocked, headline)
+        .waits_for(format!("{noun} {names}; nothing of the pod starts or is removed before"))
+        .error(problems.join("; "));
+    let known = ADVICE.iter().filter(|(words, _)| problems.iter().any(|p| p.contains(words)));
+    let finding = known.fold(finding, |finding, (_, advice)| finding.advise(*advice));
+    finding.advise("klet tries again by itself, soon at first and then every two minutes.")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+    use kubelet_model::Mono;
+    use serde_json::json;
+
+    use crate::progress::{NextTry, Obstacle, Progress, WaitingFor};
+    use crate::why::{Explanation, Manifest, WhyFacts, explain};
+
+    fn problem(text: &str) -> String {
+        format!("MountVolume.SetUp failed for volume \"data\" : {text}")
+    }
+
+    fn explained(text: &str, leaving: bool) -> Explanation {
+        let volumes = vec!["data".to_owned()];
+        let what = Obstacle::Volumes { volumes, problems: vec![problem(text)], leaving };
+        let (since, at) = (Mono(Duration::from_secs(50)), Mono(Duration::from_secs(104)));
+        let progress = Progress {
+            waiting: Some(WaitingFor { what, since }),
+            next: Some(NextTry { what: "the volumes".to_owned(), at }),
+            ..Progress::default()
+        };
+        let message = format!("unmounted volumes=[data], more: {}", problem(text));
+        let status = json!({"phase": "Pending", "conditions": [
+            {"type": "PodReadyToStartContainers", "status": "False", "message": message},
+        ]});
+        explain(&WhyFacts {
+            pod: &serde_json::from_value(json!({"spec": {"containers": []}})).expect("a pod"),
+            status: &serde_json::from_value(status).expect("a status"),
+            progress: Some(&progress),
+            events: &[],
+            logs: &BTreeMap::new(),
+            manifest: &Manifest::Unknown,
+            wall: Timestamp::UNIX_EPOCH,
+            mono: Mono(Duration::from_secs(100)),
+        })
+    }
+
+    #[test]
+    fn volumes_are_named_with_what_to_do_about_them() {
+        let text = "hostPath type check failed: /x is not a directory";
+        let answer = explained(text, false);
+        assert_eq!(answer.headline, "The pod's volume cannot be mounted: data.");
+        assert_eq!(answer.last_error, Some(problem(text)));
+        assert!(answer.advice[0].contains("DirectoryOrCreate"), "{:?}", answer.advice);
+        assert!(answer.next.is_some_and(|next| next.starts_with("the volumes in ")));
+        assert_eq!(answer.also, [""; 0], "the sandbox is not to blame");
+        let text = "will not remove /p/x: something is mounted there; unmount it first";
+        let answer = explained(text, true);
+        assert!(answer.headline.contains("/p/x"), "{}", answer.headline);
+        assert!(answer.advice[0].contains("umount"), "{:?}", answer.advice);
+    }
+}
