@@ -34,6 +34,8 @@ pub struct Hierarchy {
     version: Version,
     /// Version 1: the mount of each controller. Version 2: the root for each.
     controllers: BTreeMap<String, PathBuf>,
+    /// Where groups are made, each once.
+    mounts: Vec<PathBuf>,
 }
 
 impl Hierarchy {
@@ -44,7 +46,8 @@ impl Hierarchy {
             let has: BTreeSet<&str> = text.split_whitespace().collect();
             let wanted = V2_WANTED.into_iter().filter(|name| has.contains(name));
             let controllers = wanted.map(|name| (name.to_owned(), root.to_owned())).collect();
-            return Ok(Self { root: root.to_owned(), version: Version::V2, controllers });
+            let (root, mounts) = (root.to_owned(), vec![root.to_owned()]);
+            return Ok(Self { root, version: Version::V2, controllers, mounts });
         }
         let controllers = v1_mounts(root)?;
         if controllers.is_empty() {
@@ -55,7 +58,9 @@ impl Hierarchy {
         if !missing.is_empty() {
             return Err(CgroupError::MissingControllers { root: root.to_owned(), missing });
         }
-        Ok(Self { root: root.to_owned(), version: Version::V1, controllers })
+        let mounts: BTreeSet<PathBuf> = controllers.values().cloned().collect();
+        let mounts = mounts.into_iter().collect();
+        Ok(Self { root: root.to_owned(), version: Version::V1, controllers, mounts })
     }
 
     /// Which interface carries the controllers.
@@ -79,13 +84,6 @@ impl Hierarchy {
             Version::V2 => {
                 self.root.join(own.trim_start_matches('/')).join("memory.swap.max").exists()
             }
-        }
-    }
-
-    fn mounts(&self) -> BTreeSet<&Path> {
-        match self.version {
-            Version::V1 => self.controllers.values().map(PathBuf::as_path).collect(),
-            Version::V2 => BTreeSet::from([self.root.as_path()]),
         }
     }
 }
@@ -143,7 +141,7 @@ impl Tree {
         let path = name.path(self.driver());
         let below = |mount: &Path| mount.join(path.trim_start_matches('/'));
         match self.hierarchy.version {
-            Version::V1 => self.hierarchy.mounts().into_iter().all(|mount| below(mount).is_dir()),
+            Version::V1 => self.hierarchy.mounts.iter().all(|mount| below(mount).is_dir()),
             Version::V2 => {
                 let file = below(&self.hierarchy.root).join("cgroup.controllers");
                 let text = files::read_if_any(&file).ok().flatten().unwrap_or_default();
@@ -156,7 +154,7 @@ impl Tree {
     /// The group's directory in each mount.
     pub(crate) fn dirs(&self, name: &CgroupName) -> Vec<PathBuf> {
         let path = name.path(self.driver());
-        let mounts = self.hierarchy.mounts().into_iter();
+        let mounts = self.hierarchy.mounts.iter();
         mounts.map(|mount| mount.join(path.trim_start_matches('/'))).collect()
     }
 

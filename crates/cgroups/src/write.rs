@@ -24,17 +24,24 @@ impl Tree {
                 systemd.start(&unit, &parent, self.hierarchy().version())?;
             }
             // systemd passes on and makes only what it uses itself.
-            for dir in self.dirs(&group) {
-                if self.hierarchy().version() == Version::V2 {
-                    self.pass_controllers_on(dir.parent().unwrap_or(&dir))?;
-                }
-                make_dir(&dir)?;
-            }
-            if self.hierarchy().version() == Version::V1 {
-                self.inherit_cpuset(&group)?;
-            }
+            self.make(&group)?;
         }
         Ok(())
+    }
+
+    /// Makes the directories of one group; those above it must exist. Not for
+    /// systemd, which wants to be asked.
+    pub fn make(&self, group: &CgroupName) -> Result<(), CgroupError> {
+        for dir in self.dirs(group) {
+            if self.hierarchy().version() == Version::V2 {
+                self.pass_controllers_on(dir.parent().unwrap_or(&dir))?;
+            }
+            make_dir(&dir)?;
+        }
+        match self.hierarchy().version() {
+            Version::V1 => self.inherit_cpuset(group),
+            Version::V2 => Ok(()),
+        }
     }
 
     /// Version 2: a group has the controllers that its parent passes on.

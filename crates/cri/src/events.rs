@@ -26,7 +26,7 @@ use crate::answers::{self, NAMESPACE};
 use crate::containerd::events_client::EventsClient;
 use crate::containerd::{Envelope, SubscribeRequest, payloads};
 use crate::error::{CallError, CallErrorKind};
-use crate::port::{EventStream, RuntimeEvent, RuntimeEventKind};
+use crate::port::{EventStream, ExitNote, RuntimeEvent, RuntimeEventKind};
 use crate::v1;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 
@@ -114,7 +114,7 @@ fn from_cri(event: v1::ContainerEventResponse) -> Result<Option<RuntimeEvent>, C
     }
     let metadata = event.pod_sandbox_status.and_then(|status| status.metadata);
     let pod_uid = metadata.map(|metadata| metadata.uid).filter(|uid| !uid.is_empty());
-    Ok(Some(RuntimeEvent { container_id: event.container_id, pod_uid, kind }))
+    Ok(Some(RuntimeEvent { container_id: event.container_id, pod_uid, kind, exit: None }))
 }
 
 const CONTAINERD_CALL: &str = "containerd Subscribe";
@@ -153,6 +153,7 @@ fn from_containerd(envelope: Envelope) -> Result<Option<RuntimeEvent>, CallError
 }
 
 fn read_payload(topic: &str, payload: &[u8]) -> Result<Option<RuntimeEvent>, String> {
+    let mut note = None;
     let (decoded, kind) = match topic {
         TOPIC_CREATED => {
             (payloads::ContainerCreate::decode(payload).map(|p| p.id), RuntimeEventKind::Created)
@@ -164,7 +165,10 @@ fn read_payload(topic: &str, payload: &[u8]) -> Result<Option<RuntimeEvent>, Str
         TOPIC_STOPPED => match payloads::TaskExit::decode(payload) {
             // A process that exec ran, not the container.
             Ok(exit) if !exit.id.is_empty() && exit.id != exit.container_id => return Ok(None),
-            exit => (exit.map(|p| p.container_id), RuntimeEventKind::Stopped),
+            exit => {
+                note = exit.as_ref().ok().and_then(exit_note);
+                (exit.map(|p| p.container_id), RuntimeEventKind::Stopped)
+            }
         },
         TOPIC_DELETED => {
             (payloads::ContainerDelete::decode(payload).map(|p| p.id), RuntimeEventKind::Deleted)
@@ -175,5 +179,12 @@ fn read_payload(topic: &str, payload: &[u8]) -> Result<Option<RuntimeEvent>, Str
     if container_id.is_empty() {
         return Err("the container's id is not set".to_owned());
     }
-    Ok(Some(RuntimeEvent { container_id, pod_uid: None, kind }))
+    Ok(Some(RuntimeEvent { container_id, pod_uid: None, kind, exit: note }))
+}
+
+/// `None` if the event does not say when.
+fn exit_note(exit: &payloads::TaskExit) -> Option<ExitNote> {
+    let at = exit.exited_at.as_ref()?;
+    let finished_at = at.seconds.checked_mul(1_000_000_000)?.checked_add(i64::from(at.nanos))?;
+    Some(ExitNote { code: i32::try_from(exit.exit_status).ok()?, finished_at })
 }

@@ -15,7 +15,7 @@ pub mod port;
 pub use client::{ClientConfig, CriClient};
 pub use endpoint::EndpointError;
 pub use error::{CallError, CallErrorKind};
-pub use port::{Download, EventStream, Runtime, RuntimeEvent, RuntimeEventKind};
+pub use port::{Download, EventStream, ExitNote, Runtime, RuntimeEvent, RuntimeEventKind};
 
 /// The messages and services of CRI v1, client and server side.
 #[allow(missing_docs, clippy::all, clippy::disallowed_methods, clippy::disallowed_types)]

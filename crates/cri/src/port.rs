@@ -145,6 +145,17 @@ pub struct RuntimeEvent {
     pub pod_uid: Option<String>,
     /// What happened.
     pub kind: RuntimeEventKind,
+    /// How a container ended, where the runtime's event says so.
+    pub exit: Option<ExitNote>,
+}
+
+/// How a container ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExitNote {
+    /// Its exit code.
+    pub code: i32,
+    /// When, in nanoseconds since the epoch.
+    pub finished_at: i64,
 }
 
 /// The kinds of life-cycle event.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cri::containerd::{Envelope, SubscribeRequest, payloads};
-use cri::{CallErrorKind, EventStream, Runtime, RuntimeEvent, RuntimeEventKind as Kind, v1};
+use cri::{
+    CallErrorKind, EventStream, ExitNote, Runtime, RuntimeEvent, RuntimeEventKind as Kind, v1,
+};
 use futures_util::StreamExt;
 use prost::Message;
 use tokio::sync::Notify;
@@ -14,7 +16,7 @@ use crate::fake::{Does, Fake, Place};
 
 fn event(container_id: &str, pod_uid: Option<&str>, kind: Kind) -> RuntimeEvent {
     let pod_uid = pod_uid.map(str::to_owned);
-    RuntimeEvent { container_id: container_id.to_owned(), pod_uid, kind }
+    RuntimeEvent { container_id: container_id.to_owned(), pod_uid, kind, exit: None }
 }
 
 async fn take(events: &mut EventStream, count: usize) -> Vec<RuntimeEvent> {
@@ -89,7 +91,12 @@ async fn a_quiet_runtime_does_not_hold_up_the_caller() {
 async fn containerd_events_stand_in() {
     let place = Place::new();
     let id = || "c1".to_owned();
-    let exit = |process: &str| payloads::TaskExit { container_id: id(), id: process.to_owned() };
+    let exit = |process: &str| payloads::TaskExit {
+        container_id: id(),
+        id: process.to_owned(),
+        exit_status: 3,
+        exited_at: Some(prost_types::Timestamp { seconds: 5, nanos: 7 }),
+    };
     let sent = [
         envelope("k8s.io", "/containers/create", payloads::ContainerCreate { id: id() }),
         envelope("k8s.io", "/tasks/start", payloads::TaskStart { container_id: id() }),
@@ -103,7 +110,11 @@ async fn containerd_events_stand_in() {
     let _server = fake.serve(&place.socket);
     let mut events = place.client().events().await.unwrap();
     let expected = [Kind::Created, Kind::Started, Kind::Stopped, Kind::Deleted];
-    assert_eq!(take(&mut events, 4).await, expected.map(|kind| event("c1", None, kind)));
+    let mut told = take(&mut events, 4).await;
+    // How it ended is told long before the runtime's own records say so.
+    let note = ExitNote { code: 3, finished_at: 5_000_000_007 };
+    assert_eq!(told[2].exit.take(), Some(note));
+    assert_eq!(told, expected.map(|kind| event("c1", None, kind)));
     let asked = fake.requests::<SubscribeRequest>("Subscribe").remove(0);
     assert!(asked.filters.iter().all(|filter| filter.starts_with("namespace==k8s.io,")));
 }

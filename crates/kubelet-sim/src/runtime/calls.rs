@@ -239,7 +239,8 @@ impl cri::Runtime for SimRuntime {
         change(&self.world, &self.life, call, move |world, inside| async move {
             sleep(inside).await;
             let (mut ended, wait, code) = {
-                let state = world.lock();
+                let mut state = world.lock();
+                state.record(&id);
                 match state.objects.containers.get(&id) {
                     None if state.faults.stop_unknown_refused => return Err(not_found(&id)),
                     None => return Ok(()),
@@ -252,7 +253,9 @@ impl cri::Runtime for SimRuntime {
             };
             // Whatever ends it first, this stop or something else.
             let _ = tokio::time::timeout(wait, ended.wait_for(|done| *done)).await;
-            world.lock().end(&id, code, "Error");
+            let mut state = world.lock();
+            state.end(&id, code, "Error");
+            state.record(&id);
             Ok(())
         })
         .await

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cri::{RuntimeEvent, RuntimeEventKind};
+use cri::{ExitNote, RuntimeEvent, RuntimeEventKind};
 use rand::RngExt;
 use tokio::sync::mpsc;
 
@@ -35,7 +35,14 @@ impl State {
         let copies = 1 + usize::from(self.chance(doubled));
         // Older runtimes do not say which pod an event is about.
         let pod_uid = (!uid.is_empty() && self.rng.random_bool(0.8)).then(|| uid.to_owned());
-        let event = RuntimeEvent { container_id: id.to_owned(), pod_uid, kind };
+        let exit = match kind {
+            RuntimeEventKind::Stopped => self.objects.containers.get(id),
+            _ => None,
+        };
+        let exit = exit.map(|own| ExitNote { code: own.exit_code, finished_at: own.finished_ns });
+        // Nor how a container ended.
+        let exit = exit.filter(|_| self.rng.random_bool(0.7));
+        let event = RuntimeEvent { container_id: id.to_owned(), pod_uid, kind, exit };
         for _ in 0..copies {
             let wait = if self.chance(delayed) {
                 Duration::from_millis(self.rng.random_range(1..20_000))

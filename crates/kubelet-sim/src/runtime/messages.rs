@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cri::v1;
+use tokio::time::Instant;
 
 use super::model::{Container, Sandbox, image_id};
 use crate::world::State;
@@ -65,7 +66,7 @@ impl Container {
     fn matches(&self, filter: &v1::ContainerFilter) -> bool {
         (filter.id.is_empty() || self.id.starts_with(&filter.id))
             && (filter.pod_sandbox_id.is_empty() || self.sandbox == filter.pod_sandbox_id)
-            && filter.state.is_none_or(|value| value.state() == self.state)
+            && filter.state.is_none_or(|value| value.state() == self.told_state())
             && selects(&filter.label_selector, &self.config.labels)
     }
 
@@ -76,7 +77,7 @@ impl Container {
             metadata: self.config.metadata.clone(),
             image: self.config.image.clone(),
             image_ref: image_id(&self.image),
-            state: self.state.into(),
+            state: self.told_state().into(),
             created_at: self.created_ns,
             labels: self.config.labels.clone(),
             annotations: self.config.annotations.clone(),
@@ -84,20 +85,30 @@ impl Container {
         }
     }
 
+    /// The state as the runtime's records have it, which follow the process.
+    fn told_state(&self) -> v1::ContainerState {
+        match self.recorded_at {
+            Some(at) if Instant::now() < at => v1::ContainerState::ContainerRunning,
+            _ => self.state,
+        }
+    }
+
     /// As `ContainerStatus` reports it.
     pub(crate) fn status(&self) -> v1::ContainerStatus {
+        let state = self.told_state();
+        let ended = state == v1::ContainerState::ContainerExited;
         v1::ContainerStatus {
             id: self.id.clone(),
             metadata: self.config.metadata.clone(),
-            state: self.state.into(),
+            state: state.into(),
             created_at: self.created_ns,
             started_at: self.started_ns,
-            finished_at: self.finished_ns,
-            exit_code: self.exit_code,
+            finished_at: if ended { self.finished_ns } else { 0 },
+            exit_code: if ended { self.exit_code } else { 0 },
             image: Some(v1::ImageSpec { image: self.image.clone(), ..Default::default() }),
             image_ref: image_id(&self.image),
             image_id: image_id(&self.image),
-            reason: self.reason.clone(),
+            reason: if ended { self.reason.clone() } else { String::new() },
             labels: self.config.labels.clone(),
             annotations: self.config.annotations.clone(),
             mounts: self.config.mounts.clone(),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use cri::{CallErrorKind, RuntimeEventKind, v1};
 use rand::RngExt;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tonic::Code;
 
 use super::programs::Program;
@@ -22,6 +23,9 @@ pub const POD_NAME: &str = "io.kubernetes.pod.name";
 pub const POD_UID: &str = "io.kubernetes.pod.uid";
 /// Label: a container's name.
 pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+
+/// Longest time between an exit and its record.
+const RECORD_LAG_MS_MAX: u64 = 500;
 
 /// Everything the runtime holds.
 #[derive(Default)]
@@ -71,6 +75,8 @@ pub(crate) struct Container {
     pub(crate) start_answered: bool,
     /// World time of the exit.
     pub(crate) ended_at: Duration,
+    /// When the runtime's records show that it has ended, if later.
+    pub(crate) recorded_at: Option<Instant>,
     pub(crate) foreign: bool,
 }
 
@@ -204,6 +210,9 @@ impl State {
     /// Kills everything in a sandbox and marks it not ready. Unknown is fine.
     pub(crate) fn stop_sandbox(&mut self, id: &str) {
         self.end_all_in(id);
+        for container in self.containers_in(id) {
+            self.record(&container);
+        }
         self.unready_sandbox(id, "stopped");
     }
 
@@ -281,6 +290,7 @@ impl State {
             started_ns: 0,
             finished_ns: 0,
             exit_code: 0,
+            recorded_at: None,
             reason: String::new(),
             log_path,
             ended: watch::Sender::new(false),
@@ -405,9 +415,19 @@ impl State {
         Ok(())
     }
 
+    /// The records catch up with a container, as they have when a stop is answered.
+    pub(crate) fn record(&mut self, id: &str) {
+        if let Some(container) = self.objects.containers.get_mut(id) {
+            container.recorded_at = None;
+        }
+    }
+
     /// A container's process ends. Not running is fine.
     pub(crate) fn end(&mut self, id: &str, code: i32, reason: &str) {
         let (wall, now) = (self.wall_ns(), self.now());
+        // A runtime cleans up before it records the end, but tells of it at once.
+        let lag = Duration::from_millis(self.rng.random_range(1..RECORD_LAG_MS_MAX));
+        let recorded_at = self.rng.random_bool(0.3).then(|| Instant::now() + lag);
         let Some(container) = self.objects.containers.get_mut(id) else {
             return;
         };
@@ -416,6 +436,7 @@ impl State {
         if !ends {
             return;
         }
+        container.recorded_at = recorded_at.filter(|_| container.is_running());
         container.state = v1::ContainerState::ContainerExited;
         container.exit_code = code;
         container.finished_ns = wall;

@@ -30,13 +30,6 @@ pub(super) enum FormatError {
     },
 }
 
-/// A checkpoint's text and its checksum, by which one that says nothing new is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Encoded {
-    pub(super) text: String,
-    pub(super) checksum: u64,
-}
-
 #[derive(Serialize, Deserialize)]
 struct Checkpoint {
     data: String,
@@ -78,7 +71,7 @@ pub(super) fn requirements_json(resources: &ResourceRequirements) -> serde_json:
 }
 
 /// The text that keeps these.
-pub(super) fn encode(pods: &Pods) -> Encoded {
+pub(super) fn encode(pods: &Pods) -> String {
     let entry = |resources: &PodResources| {
         let containers = resources.containers.iter();
         Entry {
@@ -92,7 +85,7 @@ pub(super) fn encode(pods: &Pods) -> Encoded {
     let data = escape_as_go(&data);
     let checksum = u64::from(text_checksum(&data));
     let text = serde_json::to_string(&Checkpoint { data, checksum }).unwrap_or_default();
-    Encoded { text: escape_as_go(&text), checksum }
+    escape_as_go(&text)
 }
 
 /// What a text keeps.

@@ -17,8 +17,8 @@ pub(super) struct Store {
     fs: Arc<dyn Fs>,
     path: PathBuf,
     pods: Pods,
-    /// Of what the file holds, as far as is known.
-    written: Option<u64>,
+    /// The file lacks something.
+    dirty: bool,
 }
 
 impl Store {
@@ -38,7 +38,7 @@ impl Store {
                 Pods::new()
             }
         };
-        Self { fs, path, pods, written: None }
+        Self { fs, path, pods, dirty: false }
     }
 
     pub(super) fn get(&self, uid: &PodUid) -> Option<&PodResources> {
@@ -47,11 +47,14 @@ impl Store {
 
     /// Changes what is known, without writing it yet.
     pub(super) fn set(&mut self, uid: &PodUid, resources: PodResources) {
+        self.dirty |= self.pods.get(uid) != Some(&resources);
         self.pods.insert(uid.clone(), resources);
     }
 
     pub(super) fn change(&mut self, uid: &PodUid, change: impl FnOnce(&mut PodResources)) {
-        change(self.pods.entry(uid.clone()).or_default());
+        let mut resources = self.pods.get(uid).cloned().unwrap_or_default();
+        change(&mut resources);
+        self.set(uid, resources);
     }
 
     /// Forgets a pod. The file follows with the next change: that it knows of a
@@ -66,20 +69,17 @@ impl Store {
 
     /// Writes what is known, unless the file has it.
     pub(super) fn save(&mut self) {
-        let encoded = format::encode(&self.pods);
-        if self.written == Some(encoded.checksum) {
+        if !self.dirty {
             return;
         }
-        match self.fs.write(&self.path, encoded.text.as_bytes()) {
-            Ok(()) => self.written = Some(encoded.checksum),
-            Err(error) => {
-                self.written = None;
-                tracing::error!(
-                    path = %self.path.display(),
-                    %error,
-                    "cannot keep what pods are given; a restart of the agent may resize them twice"
-                );
-            }
+        let written = self.fs.write(&self.path, format::encode(&self.pods).as_bytes());
+        self.dirty = written.is_err();
+        if let Err(error) = written {
+            tracing::error!(
+                path = %self.path.display(),
+                %error,
+                "cannot keep what pods are given; a restart of the agent may resize them twice"
+            );
         }
     }
 }

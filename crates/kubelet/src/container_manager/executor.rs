@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cgroups::{
     Address, CgroupError, CgroupName, Driver, Hierarchy, Limits, SHARES_MIN, Systemd, Tree,
@@ -90,12 +90,18 @@ pub struct NodeCgroups {
     groups: NodeGroups,
     driver: OnceLock<Driver>,
     tree: OnceLock<Tree>,
+    /// What pods' groups were last made with: the kernel is not told twice.
+    made: Mutex<BTreeMap<PodUid, PodCgroupSpec>>,
 }
 
 impl NodeCgroups {
     /// Groups whose driver is not known yet.
     pub fn new(groups: NodeGroups) -> Self {
-        Self { groups, driver: OnceLock::new(), tree: OnceLock::new() }
+        Self { groups, driver: OnceLock::new(), tree: OnceLock::new(), made: Mutex::default() }
+    }
+
+    fn made(&self) -> MutexGuard<'_, BTreeMap<PodUid, PodCgroupSpec>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]
@@ -193,12 +199,23 @@ impl NodeCgroups {
 }
 
 /// Leaves a memory limit alone that would be lowered to what is used now, or below.
-fn keep_needed_memory(limits: &mut Limits, in_force: &Limits, used: Option<u64>) {
-    let now = in_force.memory_bytes.unwrap_or(-1);
-    let needed = |new: i64| used.is_none_or(|used| i64::try_from(used).is_ok_and(|u| u >= new));
-    if limits.memory_bytes.is_some_and(|new| new > 0 && (now < 0 || new < now) && needed(new)) {
+/// What nothing runs in may get any limit.
+fn keep_needed_memory(
+    limits: &mut Limits,
+    tree: &Tree,
+    name: &CgroupName,
+) -> Result<(), CgroupError> {
+    let Some(new) = limits.memory_bytes.filter(|new| *new > 0) else { return Ok(()) };
+    let now = tree.read(name)?.memory_bytes.unwrap_or(-1);
+    if (0..=new).contains(&now) {
+        return Ok(());
+    }
+    let used = tree.memory_usage(name)?;
+    let needed = used.is_none_or(|used| i64::try_from(used).is_ok_and(|used| used >= new));
+    if needed && !tree.processes(name)?.is_empty() {
         limits.memory_bytes = None;
     }
+    Ok(())
 }
 
 impl PodCgroups for NodeCgroups {
@@ -227,19 +244,27 @@ impl PodCgroups for NodeCgroups {
     fn ensure_pod(&self, pod: &PodCgroupSpec) -> Result<String, CgroupError> {
         let name = self.pod_name(pod.class, &pod.uid)?;
         let tree = self.tree()?;
-        self.prepare()?;
+        let path = name.path(tree.driver());
         let mut limits = pod.limits.clone();
-        // What nothing runs in may get any limit.
-        if tree.exists(&name) && !tree.processes(&name)?.is_empty() {
-            keep_needed_memory(&mut limits, &tree.read(&name)?, tree.memory_usage(&name)?);
+        if tree.exists(&name) {
+            if self.made().get(&pod.uid) == Some(pod) {
+                return Ok(path);
+            }
+            keep_needed_memory(&mut limits, tree, &name)?;
+        } else if tree.driver() == Driver::Systemd || tree.make(&name).is_err() {
+            self.prepare()?;
+            tree.create(&name)?;
         }
-        tree.create(&name)?;
         // As upstream: a kernel that refuses one value still runs the pod, whose
         // containers have limits of their own.
-        if let Err(error) = tree.apply(&name, &limits) {
+        let applied = tree.apply(&name, &limits);
+        if let Err(error) = &applied {
             tracing::warn!(uid = %pod.uid, %error, "pod runs without some limits of its group");
         }
-        Ok(name.path(tree.driver()))
+        if applied.is_ok() && limits == pod.limits {
+            self.made().insert(pod.uid.clone(), pod.clone());
+        }
+        Ok(path)
     }
 
     fn pod_limits(&self, uid: &PodUid, class: QosClass) -> Result<Limits, CgroupError> {
@@ -247,6 +272,7 @@ impl PodCgroups for NodeCgroups {
     }
 
     fn set_pod_limits(&self, pod: &PodCgroupSpec) -> Result<(), CgroupError> {
+        self.made().remove(&pod.uid);
         self.tree()?.apply(&self.pod_name(pod.class, &pod.uid)?, &pod.limits)
     }
 
@@ -256,6 +282,7 @@ impl PodCgroups for NodeCgroups {
 
     fn remove_pod(&self, uid: &PodUid) -> Result<(), CgroupError> {
         let tree = self.tree()?;
+        self.made().remove(uid);
         for class in QosClass::ALL {
             match self.pod_name(class, uid) {
                 Ok(name) => tree.remove(&name)?,

@@ -1,8 +1,9 @@
 //! A close look at one pod.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cri::{CallError, Runtime, v1};
+use cri::{CallError, ExitNote, Runtime, v1};
 use kubelet_model::{
     ContainerId, ContainerState, Mono, ObservedContainer, ObservedPod, ObservedSandbox, PodUid,
     SandboxId,
@@ -11,14 +12,28 @@ use kubelet_model::{
 use super::{diff, last_words, parse};
 use crate::ports::Fs;
 
+/// Exit code of what was killed, perhaps for lack of memory: only the runtime knows.
+const KILLED: i32 = 137;
+
+/// What a look found.
+#[derive(Debug)]
+pub(super) struct Look {
+    /// The pod.
+    pub(super) pod: ObservedPod,
+    /// Containers whose end an event has told, but no record yet.
+    pub(super) ahead: BTreeSet<ContainerId>,
+}
+
 /// Lists one pod's objects and asks for the details that `known` does not hold.
+/// `told` is what events said of exits that no record has shown yet.
 pub(super) async fn inspect(
     runtime: &dyn Runtime,
     fs: &dyn Fs,
     uid: &PodUid,
     known: Option<Arc<ObservedPod>>,
+    told: &BTreeMap<ContainerId, ExitNote>,
     began: Mono,
-) -> Result<ObservedPod, CallError> {
+) -> Result<Look, CallError> {
     let sandbox_filter =
         v1::PodSandboxFilter { label_selector: parse::of_pod(uid), ..Default::default() };
     let container_filter =
@@ -37,11 +52,24 @@ pub(super) async fn inspect(
     for listed in &sandboxes {
         pod.sandboxes.extend(look_at_sandbox(runtime, listed, known.as_deref()).await?);
     }
+    let mut ahead = BTreeSet::new();
     for listed in &containers {
-        pod.containers.extend(look_at_container(runtime, fs, listed, known.as_deref()).await?);
+        let id = ContainerId::new(&listed.id);
+        let old = known.as_ref().and_then(|pod| pod.containers.iter().find(|c| c.id == id));
+        let exit = told.get(&id);
+        let container = look_at_container(runtime, fs, listed, old, exit).await?;
+        let ended = |c: &ObservedContainer| matches!(c.state, ContainerState::Exited(_));
+        if container.as_ref().is_some_and(ended) && !is_recorded(listed) {
+            ahead.insert(id);
+        }
+        pod.containers.extend(container);
     }
     pod.sort();
-    Ok(pod)
+    Ok(Look { pod, ahead })
+}
+
+fn is_recorded(listed: &v1::Container) -> bool {
+    listed.state() == v1::ContainerState::ContainerExited
 }
 
 /// A ready sandbox's details never change, and a stopped one keeps those it had.
@@ -67,24 +95,41 @@ async fn look_at_container(
     runtime: &dyn Runtime,
     fs: &dyn Fs,
     listed: &v1::Container,
-    known: Option<&ObservedPod>,
+    old: Option<&ObservedContainer>,
+    exit: Option<&ExitNote>,
 ) -> Result<Option<ObservedContainer>, CallError> {
-    let id = ContainerId::new(&listed.id);
-    let old = known.and_then(|pod| pod.containers.iter().find(|c| c.id == id));
-    if let Some(old) = old.filter(|old| diff::same_kind(listed.state(), &old.state)) {
+    let same = |old: &ObservedContainer| match exit {
+        None => diff::same_kind(listed.state(), &old.state),
+        // Known from the event; the record will say more.
+        Some(_) => matches!(old.state, ContainerState::Exited(_)) && !is_recorded(listed),
+    };
+    if let Some(old) = old.filter(|old| same(old)) {
         return Ok(Some(old.clone()));
     }
     if listed.state() == v1::ContainerState::ContainerCreated {
         return Ok(parse::container(listed, None));
     }
-    let Some(status) = unless_gone(runtime.container_status(&listed.id).await)? else {
+    let Some(mut status) = unless_gone(runtime.container_status(&listed.id).await)? else {
         return Ok(None);
     };
+    if let Some(exit) = exit.filter(|exit| tells_all(exit, &status)) {
+        status.state = v1::ContainerState::ContainerExited as i32;
+        (status.exit_code, status.finished_at) = (exit.code, exit.finished_at);
+        status.reason = if exit.code == 0 { "Completed" } else { "Error" }.to_owned();
+    }
     let mut container = parse::container(listed, Some(&status));
     if let Some(ObservedContainer { state: ContainerState::Exited(exit), .. }) = &mut container {
         exit.message = last_words::message(fs, &status);
     }
     Ok(container)
+}
+
+/// Is all that matters about an end known before the runtime records it? It records
+/// one only after it has cleaned up, which takes longer than all else about a restart.
+fn tells_all(exit: &ExitNote, status: &v1::ContainerStatus) -> bool {
+    status.state() == v1::ContainerState::ContainerRunning
+        && exit.code != KILLED
+        && !last_words::needs_log(status, exit.code)
 }
 
 /// An object that vanished between listing and asking is simply not there.

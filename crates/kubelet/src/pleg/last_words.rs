@@ -38,18 +38,21 @@ fn own_words(fs: &dyn Fs, status: &v1::ContainerStatus) -> String {
         Ok(words) if !words.is_empty() => return text(words),
         Ok(_) => {}
     }
-    let policy = status.annotations.get(labels::TERMINATION_MESSAGE_POLICY);
     // A container that could not even be started has no log.
-    let fall_back = policy.is_some_and(|policy| policy == FALL_BACK)
-        && status.exit_code != 0
-        && status.reason != "ContainerCannotRun";
-    if !fall_back {
+    if !needs_log(status, status.exit_code) || status.reason == "ContainerCannotRun" {
         return String::new();
     }
     match container_logs::last_text(fs, Path::new(&status.log_path), LOG_LINES_MAX, LOG_MAX) {
         Ok(words) => text(words),
         Err(error) => format!("Error on reading termination message from logs: {error}"),
     }
+}
+
+/// May the log have to stand in for the file? It is whole only once the runtime has
+/// recorded the end.
+pub(super) fn needs_log(status: &v1::ContainerStatus, exit_code: i32) -> bool {
+    let policy = status.annotations.get(labels::TERMINATION_MESSAGE_POLICY);
+    exit_code != 0 && policy.is_some_and(|policy| policy == FALL_BACK)
 }
 
 /// Empty if the container has no such file or left it empty.

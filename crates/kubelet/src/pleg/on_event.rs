@@ -1,4 +1,5 @@
-//! What the PLEG makes of events. They carry no truth: each is only a reason to look.
+//! What the PLEG makes of events: each is a reason to look. One that says how a
+//! container ended is believed until the runtime's records say so too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tokio::time::Instant;
 
 use super::evented::Signal;
 use super::parse;
-use super::relist::{RELIST_ENGINE, Relister};
+use super::relist::{Announced, RELIST_ENGINE, Relister};
 
 /// How long our own call may take to tell us a container's id before the
 /// container counts as somebody's surprise.
@@ -46,7 +47,7 @@ impl Relister {
         let ended = matches!(event.kind, RuntimeEventKind::Stopped | RuntimeEventKind::Deleted);
         match event.kind {
             RuntimeEventKind::Stopped if self.exits.len() < STRANGERS_MAX => {
-                self.exits.insert(id.clone(), 0);
+                self.exits.insert(id.clone(), Announced { tries: 0, exit: event.exit });
             }
             RuntimeEventKind::Deleted => {
                 self.exits.remove(&id);

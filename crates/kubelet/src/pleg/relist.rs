@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cri::{CallError, v1};
+use cri::{CallError, ExitNote, v1};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use kubelet_model::{ContainerId, ContainerState, FullName, Mono, ObservedPod, PodUid};
+use kubelet_model::{ContainerId, ContainerState, FullName, Mono, PodUid};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::evented::Events;
-use super::inspect::inspect;
+use super::inspect::{Look, inspect};
 use super::runtime_state::RuntimeStateWriter;
 use super::{Observations, diff, parse};
 use crate::metrics::Metrics;
@@ -31,10 +31,21 @@ const INSPECT_RETRY: Duration = Duration::from_secs(1);
 const EXIT_LAG_MIN: Duration = Duration::from_millis(2);
 const EXIT_LAG_MAX: Duration = Duration::from_secs(1);
 const EXIT_LAG_TRIES: u32 = 12;
+/// One that is known already may take its time to be recorded.
+const RECORD_LAG_MIN: Duration = Duration::from_millis(50);
 
-type Inspection = Result<ObservedPod, CallError>;
+type Inspection = Result<Look, CallError>;
 type Listing = Result<(Vec<v1::PodSandbox>, Vec<v1::Container>), CallError>;
 pub(super) type Health = Result<(Option<String>, v1::StatusResponse), CallError>;
+
+/// An exit that an event told of and that no record has shown yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Announced {
+    /// Looks for its record so far.
+    pub(super) tries: u32,
+    /// What the event said about it.
+    pub(super) exit: Option<ExitNote>,
+}
 
 /// Owns every piece of work under way; nothing here blocks anything else.
 pub(super) struct Relister {
@@ -58,8 +69,8 @@ pub(super) struct Relister {
     pub(super) inspections: FuturesUnordered<BoxFuture<'static, (PodUid, Inspection)>>,
     /// Pods under inspection; true if another look was asked for meanwhile.
     pub(super) inspecting: BTreeMap<PodUid, bool>,
-    /// Exits announced but not yet visible, with the tries so far.
-    pub(super) exits: BTreeMap<ContainerId, u32>,
+    /// Exits announced but not yet recorded.
+    pub(super) exits: BTreeMap<ContainerId, Announced>,
     pub(super) strangers: BTreeMap<ContainerId, Instant>,
     /// Questions under way: whose is this id?
     pub(super) identifications: FuturesUnordered<BoxFuture<'static, Option<PodUid>>>,
@@ -168,6 +179,10 @@ impl Relister {
     }
 
     fn compare(&mut self, began: Mono, sandboxes: &[v1::PodSandbox], containers: &[v1::Container]) {
+        // What the listing does not have is gone, should its last event be lost.
+        let ids: BTreeSet<&str> = containers.iter().map(|c| c.id.as_str()).collect();
+        let strangers = &self.strangers;
+        self.exits.retain(|id, _| ids.contains(id.as_str()) || strangers.contains_key(id));
         let pods = parse::by_pod(sandboxes, containers);
         let (mut present, mut unchanged, mut changed) =
             (BTreeMap::new(), BTreeSet::new(), Vec::new());
@@ -196,26 +211,29 @@ impl Relister {
         }
         self.inspecting.insert(uid.clone(), false);
         let (ports, all) = (self.ports.clone(), self.all.clone());
+        let told = self.exits.iter().filter_map(|(id, own)| Some((id.clone(), own.exit?)));
+        let told: BTreeMap<ContainerId, ExitNote> = told.collect();
         self.inspections.push(Box::pin(async move {
             sleep(delay).await;
             let began = ports.clock.mono();
-            let pod = inspect(&*ports.runtime, &*ports.fs, &uid, all.details(&uid), began).await;
-            (uid, pod)
+            let known = all.details(&uid);
+            let look = inspect(&*ports.runtime, &*ports.fs, &uid, known, &told, began).await;
+            (uid, look)
         }));
     }
 
-    fn inspected(&mut self, uid: PodUid, pod: Inspection) {
+    fn inspected(&mut self, uid: PodUid, look: Inspection) {
         let again = self.inspecting.remove(&uid).unwrap_or(false);
-        let pod = match pod {
-            Ok(pod) => pod,
+        let look = match look {
+            Ok(look) => look,
             Err(error) => {
                 self.all.set_problem(&uid, error.to_string());
                 let delay = self.ports.jitter.spread(INSPECT_RETRY);
                 return self.inspect(uid, delay);
             }
         };
-        let lag = self.lagging_exit(&pod);
-        self.all.publish(pod);
+        let lag = self.lagging_exit(&look);
+        self.all.publish(look.pod);
         match lag {
             _ if again => self.inspect(uid, Duration::ZERO),
             Some(delay) => self.inspect(uid, delay),
@@ -223,18 +241,24 @@ impl Relister {
         }
     }
 
-    /// If an announced exit does not show yet, how long to wait before looking again.
-    fn lagging_exit(&mut self, pod: &ObservedPod) -> Option<Duration> {
+    /// If an announced exit is not recorded yet, how long to wait before looking again.
+    fn lagging_exit(&mut self, look: &Look) -> Option<Duration> {
         let mut delay: Option<Duration> = None;
-        for container in &pod.containers {
-            let Some(tries) = self.exits.get_mut(&container.id) else { continue };
-            *tries += 1;
-            let lags = matches!(container.state, ContainerState::Running { .. });
-            if !lags || *tries > EXIT_LAG_TRIES {
+        for container in &look.pod.containers {
+            let Some(announced) = self.exits.get_mut(&container.id) else { continue };
+            announced.tries += 1;
+            let (tries, ahead) = (announced.tries, look.ahead.contains(&container.id));
+            let lags = ahead || matches!(container.state, ContainerState::Running { .. });
+            if tries > EXIT_LAG_TRIES && ahead {
+                // The process is gone, whatever the record says; no need to hurry.
+                continue;
+            }
+            if !lags || tries > EXIT_LAG_TRIES {
                 self.exits.remove(&container.id);
                 continue;
             }
-            let wait = (EXIT_LAG_MIN * 2u32.saturating_pow(*tries)).min(EXIT_LAG_MAX);
+            let shortest = if ahead { RECORD_LAG_MIN } else { EXIT_LAG_MIN };
+            let wait = (EXIT_LAG_MIN * 2u32.saturating_pow(tries)).clamp(shortest, EXIT_LAG_MAX);
             delay = Some(delay.map_or(wait, |other| other.min(wait)));
         }
         delay

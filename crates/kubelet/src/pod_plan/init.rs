@@ -7,7 +7,7 @@
 
 use k8s_openapi::api::core::v1::Container;
 use kubelet_model::{
-    ContainerKind, ContainerState, DesiredPod, ObservedContainer, ProbeKind, ProbeResult,
+    ContainerKind, ContainerState, DesiredPod, Exit, ObservedContainer, ProbeKind, ProbeResult,
     RestartDecision, StopReason, restart,
 };
 
@@ -124,12 +124,13 @@ fn has_initialised(facts: Facts<'_>) -> bool {
 fn stand_init(subject: &Subject<'_>, instance: &ObservedContainer) -> Standing {
     let spec = subject.facts.pod.spec();
     match &instance.state {
+        // A call of an earlier agent took effect late, when the work was done.
+        ContainerState::Created if has_succeeded(subject, instance) => {
+            Standing::Passed(Decision::Stop { stop: instance.removal(), again: false })
+        }
         ContainerState::Created => Standing::Blocks(subject.start()),
         ContainerState::Running { .. } => Standing::Blocks(Decision::Keep),
-        // Killed for its memory, a child may have taken the blow.
-        ContainerState::Exited(exit) if exit.code == 0 && exit.reason != "OOMKilled" => {
-            Standing::Passed(Decision::Done)
-        }
+        ContainerState::Exited(exit) if is_success(exit) => Standing::Passed(Decision::Done),
         ContainerState::Exited(exit) => {
             match restart::after_exit(spec, subject.container, subject.kind, exit.code) {
                 RestartDecision::Stay => Standing::Failed,
@@ -146,6 +147,20 @@ fn stand_init(subject: &Subject<'_>, instance: &ObservedContainer) -> Standing {
             }
         }
     }
+}
+
+/// Killed for its memory, a child may have taken the blow.
+fn is_success(exit: &Exit) -> bool {
+    exit.code == 0 && exit.reason != "OOMKilled"
+}
+
+/// Did another instance succeed in the same sandbox?
+fn has_succeeded(subject: &Subject<'_>, instance: &ObservedContainer) -> bool {
+    subject.facts.seen.containers.iter().any(|other| {
+        other.name == subject.name
+            && other.sandbox == instance.sandbox
+            && matches!(&other.state, ContainerState::Exited(exit) if is_success(exit))
+    })
 }
 
 fn stand_sidecar(subject: &Subject<'_>, instance: &ObservedContainer) -> Standing {

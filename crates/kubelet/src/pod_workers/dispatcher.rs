@@ -31,6 +31,9 @@ const ORPHAN_GRACE: Grace = Grace::FLOOR;
 const SWEEP_RETRY: Duration = Duration::from_secs(60);
 /// Pause while volumes of unknown pods are being unmounted.
 const SWEEP_SOON: Duration = Duration::from_secs(1);
+/// How long changes of what the runtime holds are gathered: they matter for pods that
+/// nobody desires, and while many pods start each comes with several.
+const KNOWN_REST: Duration = Duration::from_millis(50);
 /// Pause before a worker that panicked starts again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
@@ -66,17 +69,33 @@ impl Dispatcher {
     pub(super) async fn run(mut self) {
         let mut known = self.shared.observations.known_changes();
         let allocations = self.shared.allocations.clone();
+        let mut listed = false;
         loop {
             self.reconcile();
             self.sweep();
-            let sweep_at = self.sweep_at.unwrap_or_else(Instant::now);
-            tokio::select! { biased;
-                Some(report) = self.reports.1.recv() => self.note(&report),
-                () = self.desired.changed() => {}
-                () = allocations.changed() => {}
-                changed = known.changed() => if changed.is_err() { return },
-                () = sleep_until(sweep_at), if self.sweep_at.is_some_and(|at| at > Instant::now()) => {}
+            let mut gathered: Option<Instant> = None;
+            loop {
+                let now = Instant::now();
+                let sweep_at = self.sweep_at.filter(|at| *at > now);
+                let next = gathered.into_iter().chain(sweep_at).min();
+                tokio::select! { biased;
+                    Some(report) = self.reports.1.recv() => self.note(&report),
+                    () = self.desired.changed() => {}
+                    () = allocations.changed() => {}
+                    changed = known.changed() => match changed {
+                        Err(_) => return,
+                        // The first listing is what all pods wait for.
+                        Ok(()) if !listed => {}
+                        Ok(()) => {
+                            gathered.get_or_insert(now + KNOWN_REST);
+                            continue;
+                        }
+                    },
+                    () = sleep_until(next.unwrap_or(now)), if next.is_some() => {}
+                }
+                break;
             }
+            listed = self.shared.observations.listed().is_some();
         }
     }
 

@@ -31,7 +31,7 @@ fn what_is_written_is_read_back() {
         ("u2", r#"{"limits":{"cpu":"0.5","memory":"1024Mi"},"requests":{"cpu":"100m"}}"#, ""),
         ("u1", "{}", r#","resources":{"limits":{"cpu":"2"}},"initContainers":[{"name":"i"}]"#),
     ]);
-    let text = encode(&all).text;
+    let text = encode(&all);
     let expected = concat!(
         r#"{"data":"{\"entries\":{"#,
         r#"\"u1\":{\"ContainerResources\":{\"app\":{},\"i\":{}},"#,
@@ -43,13 +43,13 @@ fn what_is_written_is_read_back() {
     );
     assert_eq!(text, expected, "what upstream's own code wrote for the same");
     assert_eq!(decode(text.as_bytes()), Ok(all));
-    assert!(encode(&Pods::new()).text.starts_with(r#"{"data":"{}","checksum":"#));
-    assert_eq!(decode(encode(&Pods::new()).text.as_bytes()), Ok(Pods::new()));
+    assert!(encode(&Pods::new()).starts_with(r#"{"data":"{}","checksum":"#));
+    assert_eq!(decode(encode(&Pods::new()).as_bytes()), Ok(Pods::new()));
 }
 
 #[test]
 fn torn_and_edited_files_are_noticed() {
-    let text = encode(&pods(&[("u1", "{}", "")])).text;
+    let text = encode(&pods(&[("u1", "{}", "")]));
     for end in [0, 1, text.len() / 2, text.len() - 1] {
         let torn = decode(&text.as_bytes()[..end]);
         assert!(matches!(torn, Err(FormatError::Json(_))), "{end}: {torn:?}");

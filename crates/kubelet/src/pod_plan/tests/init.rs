@@ -105,6 +105,24 @@ fn one_that_never_ran_or_is_lost_starts_again() {
     );
 }
 
+/// A call that was under way when the agent died may take effect after the next
+/// agent has done the work (seed 324 of a simulation).
+#[test]
+fn one_made_after_another_succeeded_is_not_run() {
+    check(
+        "web Never init=a,b: a exited=0 restarts=0; a created restarts=1",
+        expect![[r#"
+            remove a-1
+            start b"#]],
+    );
+    check(
+        "web Always init=a: a exited=1 restarts=0 ago=60s; a created restarts=1",
+        expect![[r#"
+            remove a-1
+            start a restarts=2"#]],
+    );
+}
+
 #[test]
 fn a_failed_start_holds_the_whole_pod() {
     check(
