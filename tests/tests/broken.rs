@@ -93,3 +93,25 @@ fn pods_that_get_no_sandbox() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_gate_that_nobody_opens() -> Result<()> {
+    let node = Node::start()?;
+    let gates = json!([{"conditionType": "example.com/in-service"}]);
+    node.manifests.put_pod(&PodManifest::pause("gated").spec("readinessGates", gates))?;
+    let gated = node.wait_pod("gated", "to have ready containers", |pod| {
+        pod.is("ContainersReady") && pod.phase == "Running"
+    })?;
+    let ready = gated.condition("Ready")?;
+    assert_eq!(ready.status, "False");
+    let words =
+        "corresponding condition of pod readiness gate \"example.com/in-service\" does not exist.";
+    assert_eq!(ready.message, words);
+    let why = node.klet_says(&["why", "gated"])?;
+    for told in
+        ["All containers are ready, but the pod is not", words, "remove spec.readinessGates"]
+    {
+        assert!(why.contains(told), "{told:?} is not in: {why}");
+    }
+    Ok(())
+}
