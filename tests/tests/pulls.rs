@@ -69,8 +69,8 @@ impl Slow {
 #[test]
 fn progress_is_told() -> Result<()> {
     let node = Node::start()?;
-    // At this pace it would take minutes.
-    let slow = Slow::start(&node, Pace::BytesPerSecond(100_000))?;
+    // At this pace it takes half a minute, and is told of long before.
+    let slow = Slow::start(&node, Pace::BytesPerSecond(500_000))?;
     let image = slow.push(&noisy(12_000_000, 1), "team/some-rather-long-name-of-an-image")?;
     node.manifests.put_pod(&pod("plain", &image))?;
     let pulling = format!("Pulling image \"{image}\": ");
@@ -93,7 +93,7 @@ fn progress_is_told() -> Result<()> {
     assert_eq!(done.container("main")?.message, "");
 
     // An init container's image is told of as well.
-    slow.proxy.set_pace(Pace::BytesPerSecond(100_000));
+    slow.proxy.set_pace(Pace::BytesPerSecond(500_000));
     let image = slow.push(&noisy(8_000_000, 2), "team/first")?;
     let first = PodManifest::new("first").init("before", "").with("image", json!(image));
     let first = first.with("command", json!(["/pause"])).container("main", "exec sleep 1000");
