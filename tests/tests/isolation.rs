@@ -99,6 +99,17 @@ fn control_groups() -> Result<()> {
             ("256".into(), "102".into(), "2".into())
         );
     }
+    // Those that hope have together what they ask for; the others share what is left.
+    if !v2 {
+        let tier = |class: &str| Group { v2, name: format!("{root}/kubepods/{class}") };
+        for (class, wanted) in [("burstable", "102"), ("besteffort", "2")] {
+            node.eventually(&format!("the share of {class}"), || {
+                let found = shares(&tier(class))?;
+                ensure!(found == wanted, "it is {found}");
+                Ok(())
+            })?;
+        }
+    }
     // Who asks for nothing is killed first when memory runs out. (Scores below
     // its own are not for a runtime that is itself confined.)
     for (name, score) in [("hopes", "999"), ("begs", "1000")] {
