@@ -93,3 +93,63 @@ fn pods_that_get_no_sandbox() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_gate_that_nobody_opens() -> Result<()> {
+    let node = Node::start()?;
+    let gates = json!([{"conditionType": "example.com/in-service"}]);
+    node.manifests.put_pod(&PodManifest::pause("gated").spec("readinessGates", gates))?;
+    let gated = node.wait_pod("gated", "to have ready containers", |pod| {
+        pod.is("ContainersReady") && pod.phase == "Running"
+    })?;
+    let ready = gated.condition("Ready")?;
+    assert_eq!(ready.status, "False");
+    let words =
+        "corresponding condition of pod readiness gate \"example.com/in-service\" does not exist.";
+    assert_eq!(ready.message, words);
+    let why = node.klet_says(&["why", "gated"])?;
+    for told in
+        ["All containers are ready, but the pod is not", words, "remove spec.readinessGates"]
+    {
+        assert!(why.contains(told), "{told:?} is not in: {why}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_host_or_runtime_cannot_do_is_refused() -> Result<()> {
+    let node = Node::start()?;
+    let put = |name: &str, context: serde_json::Value| {
+        let pod = PodManifest::script(name, "exec sleep 1000").spec("securityContext", context);
+        node.manifests.put_pod(&pod)
+    };
+    put("armoured", json!({"appArmorProfile": {"type": "RuntimeDefault"}}))?;
+    put("strict", json!({"supplementalGroupsPolicy": "Strict"}))?;
+    let armour = fs::read_to_string("/sys/module/apparmor/parameters/enabled");
+    let has_armour = armour.is_ok_and(|text| text.starts_with('Y'));
+    let decided = |name: &str| {
+        node.wait_pod(name, "to run or to be refused", |pod| {
+            pod.phase == "Failed" || pod.containers.iter().any(|main| main.state == "running")
+        })
+    };
+    let armoured = decided("armoured")?;
+    assert_eq!(armoured.phase == "Failed", !has_armour, "{armoured:?}");
+    let status = node.cri().block_on(async |runtime| runtime.status().await)?;
+    let can = status.features.is_some_and(|features| features.supplemental_groups_policy);
+    let strict = decided("strict")?;
+    assert_eq!(strict.phase == "Failed", !can, "{strict:?}");
+    for (name, pod, reason, words) in [
+        ("armoured", armoured, "AppArmor", "Cannot enforce AppArmor"),
+        ("strict", strict, "SupplementalGroupsPolicyNotSupported", "Strict is not supported"),
+    ] {
+        if pod.phase == "Failed" {
+            assert_eq!(pod.reason, reason);
+            assert!(pod.message.starts_with("Pod was rejected: "), "{pod:?}");
+            assert!(pod.message.contains(words), "{pod:?}");
+            assert!(node.in_runtime(name)?.0.is_empty(), "a refused pod has no sandbox");
+            node.wait_says(&["why", name], &[words])?;
+            node.wait_says(&["events", name], &[&format!("Warning {reason}"), words])?;
+        }
+    }
+    Ok(())
+}

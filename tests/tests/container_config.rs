@@ -1,10 +1,11 @@
 //! What containers are told and allowed, as they see it themselves.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use testkit::{Node, image};
+use testkit::{Node, NodeOptions, image};
 
 /// A pod with one container, `main`, that runs a script in busybox.
 fn put(node: &Node, name: &str, script: &str, container: &Value, spec: &Value) -> Result<()> {
@@ -164,5 +165,130 @@ fn users_and_limits() -> Result<()> {
     assert_eq!(refused.reason, "SysctlForbidden");
     assert!(refused.message.starts_with("Pod was rejected: forbidden sysctl"), "{refused:?}");
     assert!(node.in_runtime("sysctl")?.0.is_empty(), "a refused pod has no sandbox");
+    Ok(())
+}
+
+/// A node whose pods look names up in a cluster that is not there.
+fn node_in_cluster() -> Result<Node> {
+    let mut node = Node::start_with(NodeOptions { klet_absent: true, ..NodeOptions::default() })?;
+    let file = node.containerd.dir().join("resolv.conf");
+    fs::write(&file, "nameserver 192.0.2.1\nsearch host.test\noptions rotate ndots:3\n")?;
+    node.klet.configure(json!({
+        "clusterDNS": ["192.0.2.10"], "clusterDomain": "cluster.test", "resolvConf": file,
+    }))?;
+    node.klet.launch()?;
+    node.klet.wait_healthy()?;
+    Ok(node)
+}
+
+#[test]
+fn name_lookup() -> Result<()> {
+    let node = node_in_cluster()?;
+    let cluster = [
+        "search default.svc.cluster.test svc.cluster.test cluster.test host.test",
+        "nameserver 192.0.2.10",
+        "options ndots:5",
+    ];
+    let host = ["search host.test", "nameserver 192.0.2.1", "options rotate ndots:3"];
+    let own = json!({
+        "nameservers": ["192.0.2.2", "192.0.2.3", "192.0.2.4"],
+        "searches": ["host.test", "own.test"],
+        "options": [{"name": "ndots", "value": "1"}, {"name": "edns0"}],
+    });
+    let added = [
+        "search host.test own.test",
+        "nameserver 192.0.2.1",
+        "nameserver 192.0.2.2",
+        "nameserver 192.0.2.3",
+        "options rotate ndots:1 edns0",
+    ];
+    let cases: [(&str, Value, &[&str]); 6] = [
+        ("unset", json!({}), &cluster),
+        ("first", json!({"dnsPolicy": "ClusterFirst"}), &cluster),
+        ("first-host", json!({"dnsPolicy": "ClusterFirst", "hostNetwork": true}), &host),
+        (
+            "with-host",
+            json!({"dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": true}),
+            &cluster,
+        ),
+        ("default", json!({"dnsPolicy": "Default"}), &host),
+        ("added", json!({"dnsPolicy": "Default", "dnsConfig": own}), &added),
+    ];
+    let script = "cat /etc/resolv.conf; echo end; exec sleep 1000";
+    for (name, spec, _) in &cases {
+        put(&node, name, script, &json!({}), spec)?;
+    }
+    for (name, _, expected) in cases {
+        let mut lines = output(&node, name)?;
+        lines.retain(|line| !line.is_empty() && line != "end");
+        assert_eq!(lines, expected, "{name}");
+    }
+    node.wait_says(&["events", "added"], &["DNSConfigForming", "Nameserver limits were exceeded"])?;
+    Ok(())
+}
+
+#[test]
+fn full_names() -> Result<()> {
+    let node = node_in_cluster()?;
+    let script = "echo name $(hostname); cat /etc/hosts; echo end; exec sleep 1000";
+    let spec = |hostname: &str| json!({"hostname": hostname, "subdomain": "sub", "setHostnameAsFQDN": true});
+    put(&node, "full", script, &json!({}), &spec("box"))?;
+    put(&node, "alone", script, &json!({}), &json!({"setHostnameAsFQDN": true}))?;
+    let long = "x".repeat(40);
+    put(&node, "long", script, &json!({}), &spec(&long))?;
+    has(&output(&node, "full")?, "name box.sub.default.svc.cluster.test");
+    let ip = node.pod("full")?.ip.context("a pod has an address")?;
+    has(&output(&node, "full")?, &format!("{ip}\tbox.sub.default.svc.cluster.test\tbox"));
+    // Without a domain there is nothing to add.
+    has(&output(&node, "alone")?, "name alone-n1");
+    // The kernel holds 64 characters.
+    let refused = node.wait_pod("long", "to say why not", |pod| {
+        pod.condition("PodReadyToStartContainers").is_ok_and(|c| c.message.contains("is too long"))
+    })?;
+    assert_eq!(refused.phase, "Pending");
+    assert!(node.klet_says(&["why", "long"])?.contains("is too long"));
+    Ok(())
+}
+
+#[test]
+fn masked_paths() -> Result<()> {
+    let node = Node::start()?;
+    // What is masked is mounted over.
+    let script = "cut -d' ' -f2,4 /proc/mounts | grep '^/proc/'; echo end; exec sleep 1000";
+    let proc_mount = |kind: &str| json!({"securityContext": {"procMount": kind}});
+    put(&node, "masked", script, &proc_mount("Default"), &json!({}))?;
+    put(&node, "bold", script, &proc_mount("Unmasked"), &json!({}))?;
+    put(&node, "apart", script, &proc_mount("Unmasked"), &json!({"hostUsers": false}))?;
+    let lines = output(&node, "masked")?;
+    assert!(lines.iter().any(|line| line.starts_with("/proc/sys ro,")), "{lines:?}");
+    let masked = ["/proc/kcore", "/proc/keys", "/proc/interrupts", "/proc/timer_list"];
+    // A machine need not have them all.
+    let here: Vec<_> = masked.iter().filter(|path| Path::new(path).exists()).collect();
+    for path in here {
+        let found = lines.iter().any(|line| line.starts_with(&format!("{path} ")));
+        assert!(found, "{path} is not in {lines:?}");
+    }
+    let sent = node.sent_config("masked", "main")?["linux"]["security_context"].take();
+    for path in masked {
+        let list = sent["masked_paths"].as_array().into_iter().flatten();
+        assert!(list.into_iter().any(|one| one == path), "{path} is not in {sent}");
+    }
+    // Root of the host must not see it all.
+    node.eventually("the manifest to be refused", || {
+        let log = fs::read_to_string(node.klet.log_path())?;
+        let words = "securityContext.procMount: Unmasked needs hostUsers: false";
+        let told = log.lines().any(|line| line.contains("bold.json") && line.contains(words));
+        ensure!(told, "the log does not say {words:?}");
+        Ok(())
+    })?;
+    // Newer runtimes can do this.
+    let apart = node.wait_pod("apart", "to run or to say why not", |pod| {
+        let waits = pod.condition("PodReadyToStartContainers");
+        pod.phase == "Running" || waits.is_ok_and(|waits| waits.message.contains("user namespace"))
+    })?;
+    if apart.phase == "Running" {
+        let lines = output(&node, "apart")?;
+        assert_eq!(lines, ["end"], "nothing lies over what is below /proc");
+    }
     Ok(())
 }

@@ -99,6 +99,17 @@ fn control_groups() -> Result<()> {
             ("256".into(), "102".into(), "2".into())
         );
     }
+    // Those that hope have together what they ask for; the others share what is left.
+    if !v2 {
+        let tier = |class: &str| Group { v2, name: format!("{root}/kubepods/{class}") };
+        for (class, wanted) in [("burstable", "102"), ("besteffort", "2")] {
+            node.eventually(&format!("the share of {class}"), || {
+                let found = shares(&tier(class))?;
+                ensure!(found == wanted, "it is {found}");
+                Ok(())
+            })?;
+        }
+    }
     // Who asks for nothing is killed first when memory runs out. (Scores below
     // its own are not for a runtime that is itself confined.)
     for (name, score) in [("hopes", "999"), ("begs", "1000")] {
@@ -125,6 +136,53 @@ fn control_groups() -> Result<()> {
             }
             Ok(())
         })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn overhead_processes_and_large_pages() -> Result<()> {
+    let node = Node::start_configured(json!({"podPidsLimit": 40}))?;
+    let v2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    let limits = json!({"limits": {"cpu": "250m", "memory": "64Mi"}});
+    let overhead = json!({"cpu": "500m", "memory": "32Mi"});
+    node.manifests.put_pod(&sized("heavy", limits.clone()).spec("overhead", overhead))?;
+    let large = json!({"cpu": "250m", "memory": "64Mi", "hugepages-2Mi": "4Mi"});
+    node.manifests.put_pod(&sized("large", json!({"limits": large})))?;
+    let root = node.containerd.cgroup_root();
+    let group = |uid: &str| Group { v2, name: format!("{root}/kubepods/pod{uid}") };
+
+    // The container keeps its own limit; what its sandbox costs is the pod's.
+    let heavy = group(&node.wait_running("heavy")?.uid);
+    let memory = 96 * 1024 * 1024;
+    assert_eq!(heavy.read("memory", "memory.limit_in_bytes", "memory.max")?, memory.to_string());
+    let quota = if v2 { "75000 100000" } else { "75000" };
+    assert_eq!(heavy.read("cpu", "cpu.cfs_quota_us", "cpu.max")?, quota);
+    if !v2 {
+        assert_eq!(heavy.read("cpu", "cpu.shares", "")?, "768");
+    }
+    let sent = node.sent_config("heavy", "main")?["linux"]["resources"].clone();
+    assert_eq!(sent["memory_limit_in_bytes"], 64 * 1024 * 1024, "{sent}");
+    assert_eq!((&sent["cpu_quota"], &sent["cpu_shares"]), (&json!(25_000), &json!(256)), "{sent}");
+
+    assert_eq!(heavy.read("pids", "pids.max", "pids.max")?, "40");
+    let bomb = "for n in $(seq 60); do sleep 30 >/dev/null 2>&1 & done; echo all run";
+    let bombed = node.run_in("heavy", "main", bomb);
+    ensure!(!bombed.as_ref().is_ok_and(|text| text.contains("all run")), "{bombed:?}");
+
+    // Every size the machine has is limited, to nothing if it is not asked for.
+    let large = node.wait_running("large")?;
+    let sent = node.sent_config("large", "main")?["linux"]["resources"]["hugepage_limits"].clone();
+    let sizes = fs::read_dir("/sys/kernel/mm/hugepages").map_or(0, |sizes| sizes.count());
+    assert_eq!(sent.as_array().map_or(0, Vec::len), sizes, "{sent}");
+    if Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").exists() {
+        let two = sent.as_array().into_iter().flatten().find(|one| one["page_size"] == "2MB");
+        assert_eq!(two.map(|two| &two["limit"]), Some(&json!(4 * 1024 * 1024)), "{sent}");
+        let large = group(&large.uid);
+        if v2 || large.dir("hugetlb").exists() {
+            let limit = large.read("hugetlb", "hugetlb.2MB.limit_in_bytes", "hugetlb.2MB.max")?;
+            assert_eq!(limit, (4 * 1024 * 1024).to_string());
+        }
     }
     Ok(())
 }

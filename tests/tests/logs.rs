@@ -15,7 +15,7 @@ use futures_util::StreamExt;
 use kubelet::container_logs::{self, LogOptions};
 use kubelet::ports::RealFs;
 use serde_json::json;
-use testkit::{Node, PodManifest};
+use testkit::{Node, PodManifest, klet};
 
 const MI: u64 = 1 << 20;
 
@@ -152,4 +152,94 @@ fn a_container_speaks_through_its_file() -> Result<()> {
         ensure!(main.message == "out of cheese", "it says {:?}", main.message);
         Ok(())
     })
+}
+
+#[test]
+fn last_words_have_a_limit() -> Result<()> {
+    let node = node()?;
+    let file = "{ printf %01000d 0; printf %04096d 0 | tr 0 1; } >/dev/termination-log; exit 1";
+    node.manifests.put_pod(&PodManifest::script("file", file).restart("Never"))?;
+    let four = ["a", "b", "c", "d"];
+    let many = four.iter().fold(PodManifest::new("many"), |pod, name| pod.container(name, file));
+    node.manifests.put_pod(&many.restart("Never"))?;
+    let by_log = |name: &str, script: &str| {
+        let pod = PodManifest::script(name, script).restart("Never");
+        pod.with("terminationMessagePolicy", json!("FallbackToLogsOnError"))
+    };
+    node.manifests.put_pod(&by_log("lines", "seq 100; exit 1"))?;
+    node.manifests.put_pod(&by_log("bytes", "printf %03000d 0; exit 1"))?;
+    let words = |name: &str, container: &str| -> Result<String> {
+        let pod = node.wait_pod(name, "to have failed", |pod| pod.phase == "Failed")?;
+        Ok(pod.container(container)?.message.clone())
+    };
+    // The end counts more than the beginning.
+    assert_eq!(words("file", "main")?, "1".repeat(4096));
+    for name in four {
+        assert_eq!(words("many", name)?, "1".repeat(12 * 1024 / 4), "{name}: a pod's share");
+    }
+    let lines: String = (21..=100).map(|n| format!("{n}\n")).collect();
+    assert_eq!(words("lines", "main")?, lines);
+    assert_eq!(words("bytes", "main")?, "0".repeat(2048));
+    Ok(())
+}
+
+/// Runs that number themselves. The first ones fail; the one of that number stays.
+fn numbered(name: &str, last: u32) -> PodManifest {
+    let script = format!(
+        "n=$(cat /count/n 2>/dev/null || echo 0); echo $((n+1)) >/count/n; echo run $n; \
+         trap 'exit 0' TERM; while [ $n -ge {last} ]; do sleep 0.1; done; exit 1"
+    );
+    PodManifest::script(name, &script)
+        .with("volumeMounts", json!([{"name": "count", "mountPath": "/count"}]))
+        .spec("volumes", json!([{"name": "count", "emptyDir": {}}]))
+}
+
+#[test]
+fn logs_go_with_their_containers() -> Result<()> {
+    let config = json!({"crashLoopBackOff": {"maxContainerRestartPeriod": "1s"}});
+    let node = Node::start_configured(config)?;
+    node.manifests.put_pod(&numbered("often", 3))?;
+    let pod = node.wait_pod("often", "to run for the fourth time", |pod| {
+        pod.container("main").is_ok_and(|main| main.restarts == 3 && main.state == "running")
+    })?;
+    // What runs and what ran before it; older containers are gone, and their logs with them.
+    let dir = node.klet.pod_logs_dir().join(format!("default_{}_{}", pod.name, pod.uid));
+    let links = || klet::log_links_into(&dir).len();
+    node.eventually("old logs to be removed", || {
+        let files = files_beside(&dir.join("main/3.log"))?;
+        ensure!(files == ["2.log", "3.log"], "there are {files:?}");
+        ensure!(links() == 2, "there are {} links", links());
+        Ok(())
+    })?;
+    node.wait_says(&["logs", "often"], &["run 3"])?;
+    assert_eq!(node.klet_says(&["logs", "often"])?, "run 3");
+    assert_eq!(node.klet_says(&["logs", "--previous", "often"])?, "run 2");
+    node.manifests.remove_pod("often")?;
+    node.wait_gone("often")?;
+    node.eventually("the last logs to be removed", || {
+        ensure!(!dir.exists() && links() == 0, "{}, {} links", dir.display(), links());
+        Ok(())
+    })
+}
+
+#[test]
+fn restarts_are_counted_when_the_runtime_forgot() -> Result<()> {
+    let mut node = Node::start()?;
+    node.manifests.put_pod(&numbered("lost", 0))?;
+    let before = node.wait_running("lost")?;
+    node.wait_word("lost", "main", "run 0")?;
+    node.klet.kill9()?;
+    for sandbox in node.in_runtime("lost")?.0 {
+        node.cri().block_on(async |runtime| {
+            runtime.stop_pod_sandbox(&sandbox.id).await?;
+            runtime.remove_pod_sandbox(&sandbox.id).await
+        })?;
+    }
+    assert!(node.in_runtime("lost")?.1.is_empty(), "the runtime knows nothing of it");
+    node.klet.restart()?;
+    let after = node.wait_running("lost")?;
+    assert_eq!((after.container("main")?.restarts, &after.uid), (1, &before.uid));
+    node.wait_says(&["logs", "lost"], &["run 1"])?;
+    assert_eq!(node.klet_says(&["logs", "--previous", "lost"])?, "run 0");
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Containers with restart policies and rules of their own, pods that start over,
 //! back-off with a maximum, and pods whose time is up.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use testkit::{Node, PodManifest};
 
@@ -58,6 +58,14 @@ fn back_off_has_a_maximum() -> Result<()> {
     node.wait_pod("crash", "to crash often", |pod| {
         pod.container("main").is_ok_and(|main| main.restarts >= 5)
     })?;
+    // What happens again and again is one event, and counted.
+    let events = node.klet_says(&["events", "crash"])?;
+    let started: Vec<_> = events.match_indices("Normal Started default/crash-n1 [main]").collect();
+    let [(at, _)] = started.as_slice() else { anyhow::bail!("not one event: {events}") };
+    let count = events[..*at].rsplit_once("(x").and_then(|(_, rest)| rest.split(' ').next());
+    let count: u32 = count.and_then(|count| count.parse().ok()).context("it is not counted")?;
+    // Not all: who has too many events is heard less often.
+    assert!(count >= 3, "{events}");
     Ok(())
 }
 

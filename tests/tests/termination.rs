@@ -60,3 +60,26 @@ fn a_slow_pod_holds_up_no_other() -> Result<()> {
     assert!(!node.in_runtime("deaf")?.1.is_empty(), "the dying one still has its grace");
     Ok(())
 }
+
+#[test]
+fn a_longer_grace_comes_too_late() -> Result<()> {
+    let node = Node::start()?;
+    let deaf = "trap '' TERM; while true; do sleep 0.1; done";
+    let stays = "trap 'exit 0' TERM; while true; do sleep 0.1; done";
+    let uid = "7c0f2f9c-91f1-4b3a-8a52-5f1de1b6a0d3";
+    node.manifests.put_pod(&PodManifest::script("back", deaf).uid(uid).grace(4))?;
+    let old = node.wait_running("back")?.container("main")?.id.clone();
+    node.manifests.remove_pod("back")?;
+    let start = Instant::now();
+    node.wait_says(&["events"], &["Killing default/back-n1 [main] Stopping container main"])?;
+    // It is wanted again, with more time than anybody waits for its end.
+    node.manifests.put_pod(&PodManifest::script("back", stays).uid(uid).grace(3600))?;
+    let took = node.eventually("the first to end and the second to run", || {
+        let pod = node.wait_running("back")?;
+        ensure!(pod.container("main")?.id != old, "the first still runs: {pod:?}");
+        Ok(start.elapsed())
+    })?;
+    assert!(took >= Duration::from_secs(4), "it was killed after {took:?}, within its grace");
+    assert!(took < Duration::from_secs(60), "it was killed only after {took:?}");
+    Ok(())
+}

@@ -1,12 +1,15 @@
 //! CRI, for tests: blocking calls on a connection of its own.
 
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use cri::v1::runtime_service_client::RuntimeServiceClient;
 use cri::{CallError, Runtime, v1};
+use serde_json::Value;
+use tonic::transport::Endpoint;
 
 /// How long one call may take.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
@@ -14,6 +17,7 @@ const CALL_LIMIT: Duration = Duration::from_secs(60);
 /// A blocking CRI client. Not for use inside an async task.
 pub struct Cri {
     runtime: tokio::runtime::Runtime,
+    socket: PathBuf,
     client: Arc<dyn Runtime>,
 }
 
@@ -32,7 +36,7 @@ impl Cri {
         })
         .with_context(|| format!("cannot connect to {}", socket.display()))?;
         drop(guard);
-        Ok(Self { runtime, client: Arc::new(client) })
+        Ok(Self { runtime, socket: socket.to_owned(), client: Arc::new(client) })
     }
 
     /// The connection itself, for what is not offered here.
@@ -72,6 +76,19 @@ impl Cri {
     /// Details of one container.
     pub fn container_status(&self, id: &str) -> Result<v1::ContainerStatus> {
         self.wait(self.client.container_status(id))
+    }
+
+    /// What the runtime was sent to make a container of, as it tells itself.
+    pub fn sent_config(&self, id: &str) -> Result<Value> {
+        let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
+        let answer = self.runtime.block_on(async {
+            let endpoint = Endpoint::from_shared(format!("unix://{}", self.socket.display()))?;
+            let mut client = RuntimeServiceClient::new(endpoint.connect().await?);
+            anyhow::Ok(client.container_status(request).await?.into_inner())
+        })?;
+        let info = answer.info.get("info").context("the runtime tells no more of a container")?;
+        let mut info: Value = serde_json::from_str(info).context("not JSON")?;
+        Ok(info["config"].take())
     }
 
     /// Runs a shell script in a running container and returns what it printed.

@@ -26,6 +26,7 @@ pub mod pods;
 pub mod process;
 pub mod registry;
 pub mod slot;
+pub mod slow_proxy;
 pub mod upstream;
 pub mod wait;
 

@@ -3,6 +3,7 @@
 //! Whatever a test waits for in vain is reported with the ends of both logs.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -15,6 +16,7 @@ use crate::cri_client::Cri;
 use crate::klet::{Klet, KletOptions};
 use crate::manifest::ManifestDir;
 use crate::pods::PodView;
+use crate::process;
 use crate::wait::eventually;
 
 /// Longest a test waits for anything ordinary.
@@ -185,10 +187,34 @@ impl Node {
         self.cri.container_status(&pod.container(name)?.id)
     }
 
+    /// What the runtime was sent to make a pod's container of.
+    pub fn sent_config(&self, manifest: &str, name: &str) -> Result<serde_json::Value> {
+        let pod = self.pod(manifest)?;
+        self.cri.sent_config(&pod.container(name)?.id)
+    }
+
     /// Runs a shell script in a pod's running container.
     pub fn run_in(&self, manifest: &str, container: &str, script: &str) -> Result<String> {
         let pod = self.pod(manifest)?;
         self.cri.run_in(&pod.container(container)?.id, script)
+    }
+
+    /// What a command of klet's says on its output, with single spaces between words.
+    pub fn klet_says(&self, args: &[&str]) -> Result<String> {
+        let mut command = Command::new(binaries::klet_binary()?);
+        command.args(args).env("KLET_SOCKET", self.klet.root_dir().join("klet.sock"));
+        let text = process::run(&mut command)?;
+        Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+
+    /// Waits until the command's output holds all of these; returns it.
+    pub fn wait_says(&self, args: &[&str], needles: &[&str]) -> Result<String> {
+        self.eventually(&format!("klet {args:?} to say {needles:?}"), || {
+            let text = self.klet_says(args)?;
+            let missing: Vec<_> = needles.iter().filter(|word| !text.contains(**word)).collect();
+            ensure!(missing.is_empty(), "{missing:?} is missing from: {text}");
+            Ok(text)
+        })
     }
 
     /// Waits until neither klet nor the runtime knows the pod.

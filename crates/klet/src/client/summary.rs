@@ -96,10 +96,12 @@ fn initialising(spec: &PodSpec, status: &PodStatus, count: &mut Count) -> Option
                 (None, signal) => format!("Init:Signal:{signal}"),
             }
         } else {
-            let waiting = state.waiting.and_then(|waiting| waiting.reason);
-            match waiting.filter(|reason| !reason.is_empty() && reason != "PodInitializing") {
-                Some(reason) => format!("Init:{reason}"),
-                None => format!("Init:{at}/{total}"),
+            let waiting = state.waiting.unwrap_or_default();
+            match waiting.reason.as_deref() {
+                Some(reason) if !matches!(reason, "" | "PodInitializing") => {
+                    format!("Init:{reason}")
+                }
+                _ => format!("Init:{at}/{total}{}", progress(waiting.message.as_deref())),
             }
         });
         break;
@@ -145,14 +147,17 @@ fn main(status: &PodStatus, count: &mut Count, text: &mut String) {
 /// While a container is made, how far that is: pulling an image takes long.
 fn waiting_text(reason: &str, message: Option<&str>) -> String {
     let making = matches!(reason, "ContainerCreating" | "PodInitializing");
-    let line = message.filter(|_| making).and_then(|message| message.lines().next());
-    match line.filter(|line| !line.is_empty()) {
-        Some(line) => {
-            let cut: String = line.chars().take(MESSAGE_CHARS_MAX).collect();
-            format!("{reason} ({cut})")
-        }
-        None => reason.to_owned(),
-    }
+    format!("{reason}{}", progress(message.filter(|_| making)))
+}
+
+/// The message in brackets, short enough for a column. The name of an image may
+/// fill it alone, and is left out: how much of it is here matters more.
+fn progress(message: Option<&str>) -> String {
+    let line = message.and_then(|message| message.lines().next()).unwrap_or_default();
+    let pull = line.strip_prefix("Pulling image \"").and_then(|rest| rest.split_once("\": "));
+    let line = pull.map_or_else(|| line.to_owned(), |(_, far)| format!("pulling {far}"));
+    let cut: String = line.chars().take(MESSAGE_CHARS_MAX).collect();
+    if cut.is_empty() { cut } else { format!(" ({cut})") }
 }
 
 fn is_true(status: &PodStatus, condition: &str) -> bool {
@@ -206,6 +211,13 @@ mod tests {
             row(one(), state(pulling)),
             "0/1 ContainerCreating (pulling image: 3 of 9 MB) 0"
         );
+        let name = "registry.example.com/team/some/app:1.2.3";
+        let far = format!("Pulling image \"{name}\": 12.3 MB of 45.6 MB");
+        let pulling = json!({"waiting": {"reason": "ContainerCreating", "message": far}});
+        assert_eq!(
+            row(one(), state(pulling)),
+            "0/1 ContainerCreating (pulling 12.3 MB of 45.6 MB) 0"
+        );
     }
 
     #[test]
@@ -242,6 +254,12 @@ mod tests {
             "0/2 Init:CrashLoopBackOff 1"
         );
         assert_eq!(row(spec.clone(), init(done.clone(), waits, false)), "0/2 Init:1/2 1");
+        let pulls = json!({"waiting": {"reason": "PodInitializing",
+            "message": "Pulling image \"a/b:1\": 1.0 MB of 2.0 MB"}});
+        assert_eq!(
+            row(spec.clone(), init(pulls.clone(), pulls, false)),
+            "0/2 Init:0/2 (pulling 1.0 MB of 2.0 MB) 1"
+        );
         assert_eq!(row(spec, init(done, runs, true)), "1/2 PodInitializing 0");
     }
 }
