@@ -109,14 +109,10 @@ async fn look_at_container(
     if listed.state() == v1::ContainerState::ContainerCreated {
         return Ok(parse::container(listed, None));
     }
-    let Some(mut status) = unless_gone(runtime.container_status(&listed.id).await)? else {
+    let Some(status) = unless_gone(runtime.container_status(&listed.id).await)? else {
         return Ok(None);
     };
-    if let Some(exit) = exit.filter(|exit| tells_all(exit, &status)) {
-        status.state = v1::ContainerState::ContainerExited as i32;
-        (status.exit_code, status.finished_at) = (exit.code, exit.finished_at);
-        status.reason = if exit.code == 0 { "Completed" } else { "Error" }.to_owned();
-    }
+    let status = with_exit(status, exit);
     let mut container = parse::container(listed, Some(&status));
     if let Some(ObservedContainer { state: ContainerState::Exited(exit), .. }) = &mut container {
         exit.message = last_words::message(fs, &status);
@@ -124,8 +120,19 @@ async fn look_at_container(
     Ok(container)
 }
 
-/// Is all that matters about an end known before the runtime records it? It records
-/// one only after it has cleaned up, which takes longer than all else about a restart.
+/// A status as it will be once the runtime has recorded the end that an event told of.
+/// It does that only after it has cleaned up, which takes longer than all else about a
+/// restart.
+fn with_exit(mut status: v1::ContainerStatus, exit: Option<&ExitNote>) -> v1::ContainerStatus {
+    if let Some(exit) = exit.filter(|exit| tells_all(exit, &status)) {
+        status.set_state(v1::ContainerState::ContainerExited);
+        (status.exit_code, status.finished_at) = (exit.code, exit.finished_at);
+        status.reason = if exit.code == 0 { "Completed" } else { "Error" }.to_owned();
+    }
+    status
+}
+
+/// Is all that matters about an end known without the record?
 fn tells_all(exit: &ExitNote, status: &v1::ContainerStatus) -> bool {
     status.state() == v1::ContainerState::ContainerRunning
         && exit.code != KILLED
@@ -138,5 +145,44 @@ fn unless_gone<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> 
         Ok(value) => Ok(Some(value)),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(state: v1::ContainerState, policy: &str) -> v1::ContainerStatus {
+        let policy = (parse::labels::TERMINATION_MESSAGE_POLICY.to_owned(), policy.to_owned());
+        let annotations = BTreeMap::from([policy]);
+        v1::ContainerStatus { state: state.into(), annotations, ..Default::default() }
+    }
+
+    #[test]
+    fn an_event_that_tells_all_is_believed_before_the_record() {
+        use v1::ContainerState::{ContainerExited as Exited, ContainerRunning as Running};
+        let cases = [
+            (Running, "File", 0, Exited, "Completed"),
+            (Running, "File", 1, Exited, "Error"),
+            // Only the runtime knows whether memory was short.
+            (Running, "File", 137, Running, ""),
+            // The log is whole once the end is recorded.
+            (Running, "FallbackToLogsOnError", 1, Running, ""),
+            (Running, "FallbackToLogsOnError", 0, Exited, "Completed"),
+            // The record says more than the event.
+            (Exited, "File", 1, Exited, ""),
+        ];
+        for (before, policy, code, state, reason) in cases {
+            let exit = ExitNote { code, finished_at: 7 };
+            let after = with_exit(status(before, policy), Some(&exit));
+            assert_eq!((after.state(), after.reason.as_str()), (state, reason), "{policy} {code}");
+            let known = before == Running && state == Exited;
+            assert_eq!(
+                (after.finished_at, after.exit_code),
+                if known { (7, code) } else { (0, 0) }
+            );
+        }
+        let without = with_exit(status(Running, "File"), None);
+        assert_eq!(without, status(Running, "File"));
     }
 }

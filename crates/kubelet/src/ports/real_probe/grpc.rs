@@ -11,6 +11,7 @@ use hyper::{Request, StatusCode};
 use kubelet_config::go_duration::GoDuration;
 use prost::Message;
 use prost::bytes::{BufMut, Bytes, BytesMut};
+use tokio::io::BufWriter;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::{Code, Status};
@@ -25,6 +26,8 @@ const REDIAL_PAUSE: Duration = Duration::from_secs(1);
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 /// Compression and length, before each message.
 const FRAME_HEAD: usize = 5;
+/// All that is sent is shorter.
+const GATHERED: usize = 512;
 /// An answer has two bytes; more than this is no answer.
 const ANSWER_MAX: usize = 4 * 1024;
 
@@ -84,6 +87,8 @@ async fn connect(host: &str, port: u16, deadline: Instant) -> Result<TcpStream, 
 /// Asks over HTTP/2 itself: a client of tonic's keeps a task and two queues for
 /// a connection that lives for one question.
 async fn ask(stream: TcpStream, origin: &str, service: &str) -> Result<ServingStatus, Status> {
+    // Greeting, settings and question go out together: each write wakes the server.
+    let stream = BufWriter::with_capacity(GATHERED, stream);
     let (mut client, connection) = h2::client::handshake(stream).await.map_err(broken)?;
     let request = Request::post(format!("{origin}{CHECK}"))
         .header(CONTENT_TYPE, "application/grpc")
