@@ -7,6 +7,7 @@
 
 mod containers;
 mod deadline;
+mod ending;
 mod grace;
 mod init;
 mod memory;
@@ -29,6 +30,7 @@ use kubelet_model::{
 };
 
 pub use deadline::{Deadline, deadline};
+pub use ending::Ending;
 pub use kubelet_model::restart::{RestartPolicy, restart_policy};
 pub use memory::{FailedStart, Memory, RETRY_AFTER_ERROR};
 pub use resize::{Resource, Stage, is_resizing, stages};

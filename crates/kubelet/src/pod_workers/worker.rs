@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use super::Shared;
 use crate::allocation::{Refusal, Resize};
 use crate::pleg::{PodWatch, RuntimeState};
-use crate::pod_plan::{self, Deadline, Memory, PlanContext, Termination};
+use crate::pod_plan::{self, Deadline, Ending, Memory, PlanContext, Termination};
 use crate::probe_manager::ProbeWatch;
 use crate::progress::Obstacle;
 use crate::runtime_manager::ActionError;
@@ -69,8 +69,8 @@ pub(super) struct Worker {
     pub(super) files_removed: bool,
     /// The name under which the pod was first known.
     pub(super) full_name: FullName,
-    /// The pod ended by itself then; whatever is left of it is stopped.
-    ended_itself: Option<Termination>,
+    /// The pod ended by itself; whatever is left of it is stopped.
+    ended_itself: bool,
     /// The dispatcher knows that the pod ended by itself.
     end_told: bool,
     recoveries: u64,
@@ -81,8 +81,8 @@ pub(super) struct Worker {
     ended: Option<Ended>,
     /// Why the pod cannot be looked at.
     blindness: Option<String>,
-    /// What the annotations of a pod without a spec promise.
-    promised: Option<Grace>,
+    /// What the pod is given to end, once it has to.
+    ending: Ending,
     /// The pod's own control group is gone.
     pub(super) cgroup_removed: bool,
     /// The last failure logged per kind of action, so that each is said once.
@@ -134,14 +134,14 @@ impl Worker {
             runtime,
             files_removed: false,
             full_name,
-            ended_itself: None,
+            ended_itself: false,
             end_told: false,
             recoveries,
             was_ending: false,
             resting: BTreeSet::new(),
             ended: None,
             blindness: None,
-            promised: None,
+            ending: Ending::default(),
             cgroup_removed: false,
             told: BTreeMap::new(),
             resizes,
@@ -242,7 +242,7 @@ impl Worker {
     fn tend_probes(&mut self, order: &Order, seen: &ObservedPod) {
         let probes = &self.shared.probes;
         match (&order.pod, order.intent) {
-            (Some(pod), Intent::Run) if self.ended_itself.is_none() => probes.ensure(pod),
+            (Some(pod), Intent::Run) if !self.ended_itself => probes.ensure(pod),
             _ if seen.may_run() => probes.stop_liveness_and_startup(&self.uid),
             _ => probes.remove(&self.uid),
         }
@@ -314,7 +314,7 @@ impl Worker {
     fn decide_live(&mut self, pod: &DesiredPod, seen: &ObservedPod) -> Decision {
         let now = self.now();
         let grace = Grace::from_secs(pod.spec().termination_grace_period_seconds.unwrap_or(30));
-        if self.ended_itself.is_none() {
+        if !self.ended_itself {
             self.refuse_what_cannot_run(pod, seen);
             let time_is_up_at = self.watch_deadline(pod, seen);
             let plan = pod_plan::plan_live(pod, seen, &self.context());
@@ -339,7 +339,8 @@ impl Worker {
         if !seen.may_run() {
             self.release_volumes(Some(pod));
         }
-        let termination = *self.ended_itself.get_or_insert(Termination { since: now, grace });
+        self.ended_itself = true;
+        let termination = self.ending.order(Termination { since: now, grace });
         let mut steps = pod_plan::plan_termination(Some(pod), seen, termination, now);
         if steps.is_empty() && !self.cgroup_removed {
             steps.push(vec![Action::RemovePodCgroup]);
@@ -356,12 +357,6 @@ impl Worker {
         }
     }
 
-    /// What a pod was promised that only the runtime knows, looked up once: the
-    /// answer must not change when its first container has ended.
-    fn promised_grace(&mut self, seen: &ObservedPod, termination: Termination) -> Grace {
-        *self.promised.get_or_insert_with(|| seen.annotated_grace().unwrap_or(termination.grace))
-    }
-
     fn decide_end(
         &mut self,
         pod: Option<&DesiredPod>,
@@ -369,15 +364,10 @@ impl Worker {
         termination: Termination,
     ) -> Decision {
         let now = self.now();
-        // It may have been ending by itself: what is left of that is all it gets.
-        let termination = match self.ended_itself {
-            Some(own) if own.ends_at() < termination.ends_at() => own,
-            _ => termination,
-        };
+        // It may have been ending before: what is left of that is all it gets.
         let termination = match pod {
-            Some(_) => termination,
-            // Only its containers' annotations tell what the pod was promised.
-            None => Termination { grace: self.promised_grace(seen, termination), ..termination },
+            Some(_) => self.ending.order(termination),
+            None => self.ending.order_unknown(seen, termination),
         };
         let keep_files = self.files_removed || !self.volumes_gone(pod, seen);
         let steps = pod_plan::plan_end(pod, seen, termination, &self.memory, keep_files, now);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kubelet_model::{
-    Action, ContainerState, Exit, Mono, ObservedContainer, ObservedSandbox, PodResources,
-    SandboxId, Steps,
+    Action, ContainerKind, ContainerState, Exit, Mono, ObservedContainer, ObservedSandbox,
+    PodResources, ProbeKind, ProbeResult, SandboxId, Steps,
 };
 
 use super::dsl::{self, BACKOFF, NOW, Scene};
@@ -42,6 +42,25 @@ impl World {
             }
             self.scene.seen.sort();
         }
+    }
+
+    /// Every startup probe succeeds, nothing fails its liveness any more, and every
+    /// plain init container does its work; true if that is news.
+    pub fn go_well(&mut self) -> bool {
+        let Scene { pod, seen, probes, .. } = &mut self.scene;
+        let before = (seen.clone(), probes.clone());
+        for container in &mut seen.containers {
+            let kind = pod.container(container.name.as_str()).map(|(kind, _)| kind);
+            if !matches!(container.state, ContainerState::Running { .. }) {
+                continue;
+            }
+            probes.forget(&container.id, ProbeKind::Liveness);
+            probes.set(&container.id, ProbeKind::Startup, ProbeResult::Success);
+            if kind == Some(ContainerKind::Init) {
+                end(container, 0);
+            }
+        }
+        (&before.0, &before.1) != (seen, probes)
     }
 
     fn apply(&mut self, action: &Action) {

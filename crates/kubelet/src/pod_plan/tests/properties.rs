@@ -1,18 +1,19 @@
 //! What holds for every plan, whatever the facts.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kubelet_model::{
     Action, ContainerId, ContainerKind, ContainerName, ContainerState, Grace, ObservedContainer,
-    RestartDecision, restart,
+    RestartDecision, StopReason, restart,
 };
 use proptest::prelude::*;
 
-use super::dsl;
-use super::model::{World, at};
+use super::dsl::{self, Scene};
+use super::model::{World, at, end};
 use super::render;
 use super::scenes::any_scene;
-use crate::pod_plan::{PodPlan, Termination, plan_end, plan_termination};
+use crate::pod_plan::{Ending, PodPlan, Termination, plan_end, plan_termination};
 
 /// Every start of a plan with the number of its step.
 pub(super) fn starts(plan: &PodPlan) -> impl Iterator<Item = (usize, &ContainerName)> {
@@ -107,6 +108,67 @@ fn check_removals(world: &World, plan: &PodPlan) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Clearing the pod, a sandbox, three init containers that each start and pass, what
+/// is regular, the end of the sidecars, and removals.
+const ROUNDS_MAX: usize = 14;
+
+/// What plans have done so far.
+#[derive(Default)]
+struct Done {
+    started: BTreeSet<ContainerName>,
+    stopped: BTreeSet<ContainerId>,
+    sandboxes: usize,
+}
+
+impl Done {
+    /// Nothing is started, stopped or made a second time.
+    fn note(&mut self, plan: &PodPlan) -> Result<(), TestCaseError> {
+        for action in plan.steps.iter().flatten() {
+            let first = match action {
+                // A pod that starts over does all of it again.
+                Action::RemoveContainer { keep_log: true, name, .. } => {
+                    self.started.remove(name);
+                    true
+                }
+                Action::StartContainer { name, .. } => self.started.insert(name.clone()),
+                Action::StopContainer { id, .. } => self.stopped.insert(id.clone()),
+                Action::CreateSandbox { .. } => {
+                    self.sandboxes += 1;
+                    self.sandboxes == 1
+                }
+                _ => true,
+            };
+            prop_assert!(first, "done before: {action:?} in\n{}", render::plan(plan));
+        }
+        Ok(())
+    }
+}
+
+/// Does a plan let the next one do more? It cleared a pod that starts over, brought
+/// a sidecar up that others wait for, ended what kept sidecars running, or made the
+/// sandbox that ephemeral containers join.
+fn opens_the_way(world: &World, plan: &PodPlan) -> bool {
+    let kind = |name: &ContainerName| world.scene.pod.container(name.as_str()).map(|(kind, _)| kind);
+    let again = |name: &ContainerName| starts(plan).any(|(_, started)| started == name);
+    plan.steps.iter().flatten().any(|action| match action {
+        Action::RemoveContainer { keep_log, .. } => *keep_log,
+        Action::StartContainer { name, .. } => kind(name) == Some(ContainerKind::Sidecar),
+        Action::CreateSandbox { .. } => world.scene.pod.spec().ephemeral_containers.is_some(),
+        Action::StopContainer { name, .. } => {
+            kind(name) == Some(ContainerKind::Regular) && !again(name)
+        }
+        _ => false,
+    })
+}
+
+/// Does a live plan stop what is left of a pod that has nothing else to run?
+fn ends_the_pod(plan: &PodPlan) -> bool {
+    let ends = |action: &Action| {
+        matches!(action, Action::StopContainer { why: StopReason::PodTerminating, .. })
+    };
+    plan.steps.iter().flatten().any(ends)
+}
+
 pub(super) fn config() -> ProptestConfig {
     // Seeds in files would make a failure depend on the checkout.
     ProptestConfig { failure_persistence: None, cases: 512, ..ProptestConfig::default() }
@@ -115,26 +177,48 @@ pub(super) fn config() -> ProptestConfig {
 proptest! {
     #![proptest_config(config())]
 
-    /// What became old meanwhile is removed in a second round; then all is quiet.
+    /// What a plan has done, no later plan does again. More is only planned where the
+    /// way was opened for it; what became old meanwhile is removed; then all is quiet.
     #[test]
     fn replanning_after_success_plans_nothing(
-        scene in any_scene(false),
+        scene in any_scene(),
         exit_code in prop::sample::select(vec![0, 137]),
+        goes_well in any::<bool>(),
     ) {
         let mut world = World::new(scene, exit_code);
-        let first = world.plan();
-        world.perform(&first.steps);
-        let second = world.plan();
-        prop_assert!(only_removes(&second), "second plan:\n{}", render::plan(&second));
-        world.perform(&second.steps);
-        let third = world.plan();
-        prop_assert!(third.steps.is_empty(), "third plan:\n{}", render::plan(&third));
+        let mut done = Done::default();
+        let (mut opened, mut cleaned) = (true, false);
+        for _ in 0..ROUNDS_MAX {
+            opened |= goes_well && world.go_well();
+            let plan = world.plan();
+            if !opened {
+                prop_assert!(only_removes(&plan), "planned for nothing:\n{}", render::plan(&plan));
+                prop_assert!(!cleaned || plan.steps.is_empty(), "cleans again:\n{}", render::plan(&plan));
+            }
+            if plan.steps.is_empty() {
+                return Ok(());
+            }
+            done.note(&plan)?;
+            cleaned = only_removes(&plan);
+            opened = opens_the_way(&world, &plan);
+            world.perform(&plan.steps);
+            // The removal of what was only created uncovers the exit before it.
+            let Scene { pod, seen, .. } = &world.scene;
+            opened |= restart::starts_over(pod.spec(), seen);
+            if ends_the_pod(&plan) {
+                // Its status is terminal now, and no live plan follows.
+                let running = world.scene.seen.containers.iter().find(|c| c.state.may_run());
+                prop_assert!(running.is_none(), "{running:?} outlives its pod");
+                return Ok(());
+            }
+        }
+        prop_assert!(false, "still busy:\n{}", render::plan(&world.plan()));
     }
 
     /// Sidecars and rules make for more rounds, but not for many.
     #[test]
     fn plans_come_to_rest(
-        scene in any_scene(true),
+        scene in any_scene(),
         exit_code in prop::sample::select(vec![0, 1, 137]),
     ) {
         let mut world = World::new(scene, exit_code);
@@ -149,7 +233,7 @@ proptest! {
 
     /// What a sidecar waits for: all regular containers, later sidecars, nothing else.
     #[test]
-    fn sidecars_outlive_what_they_serve(scene in any_scene(true)) {
+    fn sidecars_outlive_what_they_serve(scene in any_scene()) {
         let termination = Termination { since: dsl::NOW, grace: Grace::from_secs(30) };
         let (pod, seen) = (&scene.pod, &scene.seen);
         let steps = plan_termination(Some(pod), seen, termination, dsl::NOW);
@@ -180,7 +264,7 @@ proptest! {
     }
 
     #[test]
-    fn what_must_not_restart_never_does(scene in any_scene(true), exit_code in 0..2i32) {
+    fn what_must_not_restart_never_does(scene in any_scene(), exit_code in 0..2i32) {
         let mut world = World::new(scene, exit_code);
         for _ in 0..3 {
             let plan = world.plan();
@@ -190,7 +274,7 @@ proptest! {
     }
 
     #[test]
-    fn what_may_run_is_stopped_before_its_successor_starts(scene in any_scene(true)) {
+    fn what_may_run_is_stopped_before_its_successor_starts(scene in any_scene()) {
         let mut world = World::new(scene, 137);
         for _ in 0..3 {
             let plan = world.plan();
@@ -200,7 +284,7 @@ proptest! {
     }
 
     #[test]
-    fn only_the_dead_and_old_are_removed(scene in any_scene(true)) {
+    fn only_the_dead_and_old_are_removed(scene in any_scene()) {
         let mut world = World::new(scene, 137);
         for _ in 0..3 {
             let plan = world.plan();
@@ -211,7 +295,7 @@ proptest! {
 
     /// Waiting and waking go together, and a wake-up always lies ahead.
     #[test]
-    fn what_waits_is_woken(scene in any_scene(true)) {
+    fn what_waits_is_woken(scene in any_scene()) {
         let mut world = World::new(scene, 137);
         let plan = world.plan();
         prop_assert_eq!(plan.waiting.is_empty(), plan.wake_at.is_none());
@@ -219,7 +303,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pod_told_to_end_is_gone_after_one_plan(scene in any_scene(true)) {
+    fn a_pod_told_to_end_is_gone_after_one_plan(scene in any_scene()) {
         let termination = Termination { since: dsl::NOW, grace: Grace::from_secs(30) };
         let mut world = World::new(scene, 137);
         let plan = |world: &World| {
@@ -235,29 +319,57 @@ proptest! {
 
     #[test]
     fn grace_never_grows(
-        scene in any_scene(true),
-        grace in -5..100i64,
-        sooner in 0..100u64,
-        wait in 0..100u64,
+        scene in any_scene(),
+        orders in prop::collection::vec((-5..100i64, 0..40u64, any::<bool>(), any::<bool>()), 1..6),
     ) {
-        let given = Grace::from_secs(grace);
-        let (early, late) = (Duration::from_secs(sooner), Duration::from_secs(sooner + wait));
-        prop_assert!(given.after(late) <= given.after(early));
-        prop_assert!(given.after(early) <= given.after(Duration::ZERO));
-        let termination = Termination { since: dsl::NOW, grace: given };
-        let graces = |now| -> Vec<Grace> {
-            let steps = plan_termination(Some(&scene.pod), &scene.seen, termination, at(now));
-            let stops = steps.into_iter().flatten().filter_map(|action| match action {
-                Action::StopContainer { grace, .. } => Some(grace),
-                _ => None,
-            });
-            stops.collect()
-        };
-        let (first, second) = (graces(sooner), graces(sooner + wait));
-        prop_assert_eq!(first.len(), second.len());
-        for (first, second) in first.iter().zip(&second) {
-            prop_assert!(second <= first);
-            prop_assert!(*second >= Grace::FLOOR);
+        let mut world = World::new(scene, 137);
+        let (mut ending, mut now, mut before) = (Ending::default(), 0, None);
+        for (grace, wait, known, one_ends) in orders {
+            // A first order, the same again, or another: shorter, longer, or by
+            // somebody who knows the pod from the runtime only.
+            let ordered = Termination { since: at(now), grace: Grace::from_secs(grace) };
+            let in_force = match known {
+                true => ending.order(ordered),
+                false => ending.order_unknown(&world.scene.seen, ordered),
+            };
+            for wait in [0, wait] {
+                now += wait;
+                let pod = known.then_some(&world.scene.pod);
+                let steps = plan_termination(pod, &world.scene.seen, in_force, at(now));
+                let given: BTreeSet<Grace> = steps.iter().flatten().filter_map(stop_grace).collect();
+                prop_assert!(given.len() <= 1, "one end, several graces: {given:?}");
+                let Some(given) = given.first().copied() else { continue };
+                prop_assert!(given >= Grace::FLOOR);
+                if let Some((least, then)) = before {
+                    let left = Grace::after(least, Duration::from_secs(now - then));
+                    prop_assert!(given <= left, "{given:?} after {least:?} {}s ago", now - then);
+                }
+                before = Some((given, now));
+            }
+            let mut running = world.scene.seen.containers.iter_mut().filter(|c| c.state.may_run());
+            if let Some(container) = running.next().filter(|_| one_ends) {
+                end(container, 0);
+            }
         }
+    }
+
+    /// A pod that only the runtime knows gets what its annotations promise, even when
+    /// the container that told of it has ended.
+    #[test]
+    fn what_was_promised_is_given(scene in any_scene(), grace in 0..100i64) {
+        let mut seen = scene.seen;
+        let ordered = Termination { since: dsl::NOW, grace: Grace::from_secs(grace) };
+        let mut ending = Ending::default();
+        let promised = seen.annotated_grace().unwrap_or(ordered.grace);
+        prop_assert_eq!(ending.order_unknown(&seen, ordered).grace, promised);
+        seen.containers.retain(|c| c.grace.is_none());
+        prop_assert_eq!(ending.order_unknown(&seen, ordered).grace, promised);
+    }
+}
+
+fn stop_grace(action: &Action) -> Option<Grace> {
+    match action {
+        Action::StopContainer { grace, .. } => Some(*grace),
+        _ => None,
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use kubelet_model::{
-    ContainerKind, ContainerName, ContainerState, DesiredPod, ObservedPod, ObservedSandbox,
+    ContainerKind, ContainerName, ContainerState, DesiredPod, Grace, ObservedPod, ObservedSandbox,
     PodResources, PodUid, ProbeKind, ProbeResult, ProbeResults, SandboxId,
 };
 use proptest::prelude::*;
@@ -16,19 +16,18 @@ const REGULAR: [&str; 3] = ["a", "b", "c"];
 const INIT: [&str; 3] = ["i", "j", "k"];
 const ALL: usize = 6;
 
-/// The head of a scene. A `full` pod has init containers, sidecars and rules.
-pub(super) fn head(full: bool) -> impl Strategy<Value = String> {
-    let init = if full { 0..=INIT.len() } else { 0..=0 };
+/// The head of a scene: init containers, sidecars and rules in any combination.
+pub(super) fn head() -> impl Strategy<Value = String> {
     let policies = ["", "", "Always", "OnFailure", "Never"];
     (
         prop::sample::select(vec!["Always", "OnFailure", "Never"]),
         1..=REGULAR.len(),
         prop::bool::weighted(0.2),
         0..60i64,
-        prop::collection::vec((any::<bool>(), any::<bool>()), init),
-        prop::collection::vec((prop::sample::select(policies.to_vec()), 0..8u8), REGULAR.len()),
+        prop::collection::vec((any::<bool>(), any::<bool>()), 0..=INIT.len()),
+        prop::collection::vec((prop::sample::select(policies.to_vec()), 0..8u8), ALL),
     )
-        .prop_map(move |(policy, regular, hostnet, grace, init, own)| {
+        .prop_map(|(policy, regular, hostnet, grace, init, own)| {
             let mut head = format!("web {policy} {} grace={grace}", REGULAR[..regular].join(","));
             if hostnet {
                 head.push_str(" hostnet");
@@ -45,17 +44,20 @@ pub(super) fn head(full: bool) -> impl Strategy<Value = String> {
             if !init.is_empty() {
                 write!(head, " init={}", init.join(",")).expect("text");
             }
-            for (name, _) in named.filter(|(_, (sidecar, startup))| *sidecar && *startup) {
+            for (name, _) in named.clone().filter(|(_, (sidecar, startup))| *sidecar && *startup) {
                 write!(head, " startup={name}").expect("text");
             }
-            for (name, (policy, rule)) in REGULAR[..regular].iter().zip(own) {
+            let plain = named.filter(|(_, (sidecar, _))| !*sidecar).map(|(name, _)| name);
+            // An init container of policy Always is a sidecar.
+            let plain = plain.zip(&own[REGULAR.len()..]).filter(|(_, (own, _))| *own != "Always");
+            for (name, (policy, rule)) in REGULAR[..regular].iter().zip(&own).chain(plain) {
                 if policy.is_empty() {
                     continue;
                 }
                 write!(head, " policy={name}/{policy}").expect("text");
                 match rule {
-                    0 if full => write!(head, " rule={name}/In/1/RestartAllContainers"),
-                    1 if full => write!(head, " rule={name}/NotIn/0,1/Restart"),
+                    0 => write!(head, " rule={name}/In/1/RestartAllContainers"),
+                    1 => write!(head, " rule={name}/NotIn/0,1/Restart"),
                     _ => Ok(()),
                 }
                 .expect("text");
@@ -146,14 +148,17 @@ fn with_sizes(head: &str, sizes: &[Wish]) -> (DesiredPod, Option<PodResources>) 
 
 prop_compose! {
     /// A pod of any shape in any state.
-    pub(super) fn any_scene(full: bool)(
-        head in head(full),
+    pub(super) fn any_scene()(
+        head in head(),
         sandboxes in sandboxes(),
         instances in prop::collection::vec(instances(), ALL),
         crashes in prop::collection::vec(0..4u32, ALL),
         results in prop::collection::vec(probes(), ALL),
         sizes in prop::collection::vec(sizes(), ALL),
+        graces in prop::collection::vec(prop::option::of(0..100i64), ALL),
+        debugged in prop::bool::weighted(0.2),
     ) -> Scene {
+        let head = if debugged { format!("{head} eph=d") } else { head };
         let (pod, actuated) = with_sizes(&head, &sizes);
         let hostnet = pod.spec().host_network == Some(true);
         let mut seen = ObservedPod::absent(PodUid::new("u1"), dsl::NOW);
@@ -170,10 +175,9 @@ prop_compose! {
             });
         }
         let (mut memory, mut probes) = (Memory::default(), ProbeResults::default());
-        let facts = instances.iter().zip(crashes).zip(results);
-        // Pods without init containers have no traces of any.
-        let names = REGULAR.iter().chain(if full { &INIT[..] } else { &[] });
-        for (name, ((instances, crashes), (startup, liveness))) in names.zip(facts) {
+        let facts = instances.iter().zip(crashes).zip(results).zip(graces);
+        let names = REGULAR.iter().chain(&INIT);
+        for (name, (((instances, crashes), (startup, liveness)), grace)) in names.zip(facts) {
             for (count, (state, same_hash, sandbox)) in instances.iter().enumerate() {
                 let mut instance = dsl::instance(name, 0);
                 instance.restart_count = u32::try_from(count).expect("few instances");
@@ -182,6 +186,7 @@ prop_compose! {
                 instance.sandbox = SandboxId::new(format!("s{sandbox}"));
                 instance.hash = instance.hash.filter(|_| *same_hash);
                 instance.state = state.clone();
+                instance.grace = grace.map(Grace::from_secs);
                 let results = [(ProbeKind::Startup, startup), (ProbeKind::Liveness, liveness)];
                 for (kind, result) in results {
                     if let Some(result) = result {

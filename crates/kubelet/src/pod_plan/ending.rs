@@ -1,0 +1,34 @@
+//! What a pod that ends was given, over all orders to end it.
+//!
+//! Owns the termination in force. It never ends later than one that came before:
+//! whatever is ordered, and in whatever order it comes, grace only shrinks.
+//! Upstream: calculateEffectiveGracePeriod in pkg/kubelet/pod_workers.go.
+
+use kubelet_model::{Grace, ObservedPod};
+
+use super::Termination;
+
+/// The end of a pod, once it has begun.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ending {
+    in_force: Option<Termination>,
+    /// What the annotations of a pod without a spec promise, looked up once: the
+    /// answer must not change when its first container has ended.
+    promised: Option<Grace>,
+}
+
+impl Ending {
+    /// The termination in force once this one is ordered, too.
+    pub fn order(&mut self, ordered: Termination) -> Termination {
+        let sooner = self.in_force.filter(|known| known.ends_at() <= ordered.ends_at());
+        *self.in_force.insert(sooner.unwrap_or(ordered))
+    }
+
+    /// The same for a pod that only the runtime knows: what its containers'
+    /// annotations promise stands for what is ordered.
+    pub fn order_unknown(&mut self, seen: &ObservedPod, ordered: Termination) -> Termination {
+        let annotated = || seen.annotated_grace().unwrap_or(ordered.grace);
+        let grace = *self.promised.get_or_insert_with(annotated);
+        self.order(Termination { grace, ..ordered })
+    }
+}
