@@ -63,6 +63,7 @@ fn reported_pod(view: &PodView) -> ReportedPod {
         name: meta.name.clone().unwrap_or_default(),
         revision: label.and_then(|text| text.parse().ok()).unwrap_or(0),
         phase: view.status.phase.clone().unwrap_or_default(),
+        reason: view.status.reason.clone(),
         containers: containers.map(reported_container).collect(),
     }
 }

@@ -5,13 +5,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::container_template::{Command, ProbeRole};
+use crate::container_template::{ProbeRole, ProbeTemplate};
+use crate::hooks::{Command, Hook, HookWay};
 use crate::runtime::Container;
 use crate::world::State;
 
 /// Longer than any start that an agent may have to judge by its age: the budgets
 /// of simulated startup probes, and the time that tells an older container.
 const LONG: Duration = Duration::from_secs(60);
+
+/// How long after a start the address for its hook may still be asked for: the call's
+/// own limit, and delays before it.
+const ADDRESS_TAKES: Duration = Duration::from_secs(130);
 
 /// All answers so far.
 #[derive(Default)]
@@ -67,19 +72,27 @@ impl State {
     pub(crate) fn answer_at(&mut self, host: &str, port: u16, late: bool) -> bool {
         let rate = self.faults.probe_lost;
         let lost = self.chance(rate) || late || self.endpoints.unwell.contains(&port);
-        let listens = |c: &&Container| {
-            let of = self.objects.sandboxes.get(&c.sandbox);
-            c.is_running()
-                && of.is_some_and(|s| s.ip == host)
-                && ProbeRole::ALL.iter().any(|role| role.port(c.name()) == port)
-        };
-        let listener = self.objects.containers.values().find(listens);
+        let listener =
+            self.listener(host, |name| ProbeRole::ALL.iter().any(|role| role.port(name) == port));
         let well = !lost && listener.is_some_and(|c| self.is_well(c));
         let id = listener.map(|c| c.id.clone());
         if let Some(uid) = self.answers.owners.get(host).cloned() {
             self.note_answer(&uid, port, id.as_deref(), well);
         }
         well
+    }
+
+    fn listener(&self, host: &str, has_port: impl Fn(&str) -> bool) -> Option<&Container> {
+        let listens = |c: &&Container| {
+            let of = self.objects.sandboxes.get(&c.sandbox);
+            c.is_running() && of.is_some_and(|s| s.ip == host) && has_port(c.name())
+        };
+        self.objects.containers.values().find(listens)
+    }
+
+    /// Whoever hears a hook's request.
+    pub(crate) fn hook_listener(&self, host: &str, port: u16) -> Option<&Container> {
+        self.listener(host, |name| Hook::port(name) == port)
     }
 
     /// The agent got an answer from an instance, or from nobody.
@@ -98,7 +111,7 @@ impl State {
         }
     }
 
-    /// The agent got the outcome of a command in a container.
+    /// The agent got the outcome of a command in a container, or of a hook's request.
     pub(crate) fn note_exec(&mut self, id: &str, command: Command, well: bool) {
         let Some(container) = self.objects.containers.get(id) else { return };
         let (uid, name) = (container.uid().to_owned(), container.name().to_owned());
@@ -111,19 +124,59 @@ impl State {
         }
     }
 
+    /// The agent could not ask for a sandbox's address. A request of a postStart hook
+    /// that needs it fails, and with it the container's start: runHTTPHandler upstream.
+    pub(crate) fn note_no_address(&mut self, sandbox: &str) {
+        let Some(revision) = self.objects.sandboxes.get(sandbox).map(|s| s.revision()) else {
+            return;
+        };
+        for id in self.containers_in(sandbox) {
+            let container = &self.objects.containers[&id];
+            let in_hook = container.ran_at + ADDRESS_TAKES >= self.now();
+            let requests = self.oracle.kin_templates(revision).any(|template| {
+                let hook = template.container(container.name()).and_then(|(_, c)| c.post_start);
+                hook.is_some_and(|hook| hook.way == HookWay::Http)
+            });
+            if container.is_running() && in_hook && requests {
+                self.answers.hook_failed.insert(id);
+            }
+        }
+    }
+
     /// Has an instance failed a probe that calls for its restart?
     pub(crate) fn probes_explain_stop(&self, container: &Container, revision: u64) -> bool {
-        [ProbeRole::Liveness, ProbeRole::Startup].into_iter().any(|role| {
+        !self.condemning_probes(container, revision).is_empty()
+    }
+
+    /// The probes that may call for an instance's restart, by every text that its pod
+    /// may follow.
+    pub(crate) fn probes_of(&self, container: &Container, revision: u64) -> Vec<ProbeTemplate> {
+        let templates = self.oracle.kin_templates(revision);
+        let found = templates.filter_map(|template| template.container(container.name()));
+        let roles = [ProbeRole::Liveness, ProbeRole::Startup];
+        found.flat_map(|(_, c)| roles.into_iter().filter_map(|role| c.probe_of(role))).collect()
+    }
+
+    /// The probes that call for an instance's restart, by every text that its pod may
+    /// follow.
+    pub(crate) fn condemning_probes(
+        &self,
+        container: &Container,
+        revision: u64,
+    ) -> Vec<ProbeTemplate> {
+        let failing = [ProbeRole::Liveness, ProbeRole::Startup].into_iter().filter_map(|role| {
             let port = role.port(container.name());
             let row = self.answers.rows.get(&(container.uid().to_owned(), port)).copied();
             let failed = self.answers.failed.contains(&(container.id.clone(), port));
-            let mut templates = self.oracle.kin_templates(revision);
-            let enough = templates.any(|template| {
-                let found = template.container(container.name());
-                let probe = found.and_then(|(_, c)| c.probe_of(role));
-                probe.is_some_and(|probe| row.unwrap_or(0) >= probe.failures)
+            failed.then_some((role, row.unwrap_or(0)))
+        });
+        let condemning = failing.flat_map(|(role, row)| {
+            let templates = self.oracle.kin_templates(revision);
+            let probes = templates.filter_map(move |template| {
+                template.container(container.name()).and_then(|(_, c)| c.probe_of(role))
             });
-            failed && enough
-        })
+            probes.filter(move |probe| row >= probe.failures)
+        });
+        condemning.collect()
     }
 }

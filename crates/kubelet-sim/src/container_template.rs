@@ -1,15 +1,14 @@
 //! One container of a manifest: what it runs, how it is probed, its hooks, its
 //! own restart rules.
 //!
-//! Plain data. Commands of probes and hooks are words that the simulated
-//! runtime understands; ports tell which probe of which container asks.
-
-use std::time::Duration;
+//! Plain data. Commands of probes are words that the simulated runtime
+//! understands; ports tell which probe of which container asks.
 
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
 use serde_json::{Value, json};
 
+use crate::hooks::{Hook, HookRules};
 use crate::manifest::Restart;
 use crate::runtime::Program;
 use crate::sizes::Size;
@@ -68,26 +67,44 @@ pub struct ProbeTemplate {
     pub period_secs: u32,
     /// Failures in a row that count.
     pub failures: u32,
+    /// How long after the container's start it begins.
+    pub delay_secs: u32,
+    /// Successes in a row that count; only readiness may ask for more than one.
+    pub successes: u32,
+    /// The grace of a container that it condemns, where that is not the pod's.
+    pub grace_secs: Option<u32>,
 }
 
-/// A hook: a command that ends with `code` after a while.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hook {
-    /// Exit code.
-    pub code: u8,
-    /// How long it takes; [`Hook::HANGS`] for ever.
-    pub takes_ms: u32,
-}
+impl ProbeTemplate {
+    /// One that begins at once and believes the first success.
+    pub fn new(way: Way, period_secs: u32, failures: u32) -> Self {
+        Self { way, period_secs, failures, delay_secs: 0, successes: 1, grace_secs: None }
+    }
 
-impl Hook {
-    /// A hook that never ends.
-    pub const HANGS: u32 = u32::MAX;
+    fn random(rng: &mut StdRng, role: ProbeRole) -> Self {
+        let ways = [Way::Exec, Way::Http, Way::Tcp, Way::Grpc];
+        let way = ways[rng.random_range(0..ways.len())];
+        let mut probe = Self::new(way, rng.random_range(1..=4), rng.random_range(1..=3));
+        if rng.random_bool(0.3) {
+            probe.delay_secs = rng.random_range(1..=10);
+        }
+        if role == ProbeRole::Readiness {
+            probe.successes = rng.random_range(1..=3);
+        } else if rng.random_bool(0.3) {
+            probe.grace_secs = Some(rng.random_range(1..=15));
+        }
+        probe
+    }
 
-    /// One that succeeds at once.
-    pub const OK: Self = Self { code: 0, takes_ms: 0 };
-
-    fn to_json(self, when: &str) -> Value {
-        json!({"exec": {"command": [when, self.code.to_string(), self.takes_ms.to_string()]}})
+    fn to_json(self) -> Value {
+        let mut value = json!({"periodSeconds": self.period_secs,
+                               "failureThreshold": self.failures,
+                               "successThreshold": self.successes,
+                               "initialDelaySeconds": self.delay_secs});
+        if let Some(grace) = self.grace_secs {
+            value["terminationGracePeriodSeconds"] = json!(grace);
+        }
+        value
     }
 }
 
@@ -100,6 +117,17 @@ pub struct OwnRestart {
     pub code: u8,
     /// Does that code restart the whole pod, or just this container?
     pub all: bool,
+}
+
+impl OwnRestart {
+    pub(crate) fn random(rng: &mut StdRng) -> Self {
+        let policies = [Restart::Always, Restart::OnFailure, Restart::Never];
+        Self {
+            policy: policies[rng.random_range(0..3)],
+            code: rng.random_range(1..=4),
+            all: rng.random_bool(0.4),
+        }
+    }
 }
 
 /// One container of a manifest.
@@ -140,6 +168,8 @@ pub struct Features {
     pub sizes: bool,
     /// Volumes.
     pub volumes: bool,
+    /// How long a pod may be active.
+    pub deadlines: bool,
 }
 
 impl Features {
@@ -153,6 +183,7 @@ impl Features {
             rules: rng.random_bool(0.5),
             sizes: rng.random_bool(0.5),
             volumes: rng.random_bool(0.5),
+            deadlines: rng.random_bool(0.3),
         }
     }
 }
@@ -180,7 +211,7 @@ impl ContainerTemplate {
 
     /// The same with one more probe.
     pub fn probe(mut self, role: ProbeRole, way: Way, period_secs: u32, failures: u32) -> Self {
-        self.probes.push((role, ProbeTemplate { way, period_secs, failures }));
+        self.probes.push((role, ProbeTemplate::new(way, period_secs, failures)));
         self
     }
 
@@ -222,19 +253,14 @@ impl ContainerTemplate {
             template.add_random_probes(rng);
         }
         if features.hooks {
-            template.post_start = rng.random_bool(0.3).then(|| random_hook(rng, 20_000));
-            template.pre_stop = rng.random_bool(0.5).then(|| random_hook(rng, 40_000));
+            template.post_start = rng.random_bool(0.3).then(|| Hook::random(rng, 20_000));
+            template.pre_stop = rng.random_bool(0.5).then(|| Hook::random(rng, 40_000));
             if let Some(hook) = template.pre_stop.as_mut().filter(|_| rng.random_bool(0.3)) {
                 hook.takes_ms = Hook::HANGS;
             }
         }
         if features.rules && rng.random_bool(0.4) {
-            template.own_restart = Some(OwnRestart {
-                policy: [Restart::Always, Restart::OnFailure, Restart::Never]
-                    [rng.random_range(0..3)],
-                code: rng.random_range(1..=4),
-                all: rng.random_bool(0.4),
-            });
+            template.own_restart = Some(OwnRestart::random(rng));
         }
         template
     }
@@ -242,29 +268,20 @@ impl ContainerTemplate {
     pub(crate) fn add_random_probes(&mut self, rng: &mut StdRng) {
         for role in ProbeRole::ALL {
             if rng.random_bool(0.5) {
-                let ways = [Way::Exec, Way::Http, Way::Tcp, Way::Grpc];
-                self.probes.push((
-                    role,
-                    ProbeTemplate {
-                        way: ways[rng.random_range(0..ways.len())],
-                        period_secs: rng.random_range(1..=4),
-                        failures: rng.random_range(1..=3),
-                    },
-                ));
+                self.probes.push((role, ProbeTemplate::random(rng, role)));
             }
         }
     }
 
     /// The container as a JSON object. On the host's network ports may clash, so
     /// that probes ask by command.
-    pub(crate) fn to_json(&self, host_network: bool) -> Value {
+    pub(crate) fn to_json(&self, rules: HookRules) -> Value {
         let mut container = json!({"name": self.name, "image": self.program.image(),
                                    "imagePullPolicy": "IfNotPresent"});
         for (role, probe) in &self.probes {
-            let mut value = json!({"periodSeconds": probe.period_secs,
-                                   "failureThreshold": probe.failures});
+            let mut value = probe.to_json();
             let port = role.port(&self.name);
-            let way = if host_network { Way::Exec } else { probe.way };
+            let way = if rules.host_network { Way::Exec } else { probe.way };
             let (key, handler) = match way {
                 Way::Exec => ("exec", json!({"command": ["probe", role.word()]})),
                 Way::Http => ("httpGet", json!({"port": port, "path": "/"})),
@@ -275,10 +292,10 @@ impl ContainerTemplate {
             container[format!("{}Probe", role.word())] = value;
         }
         if let Some(hook) = self.post_start {
-            container["lifecycle"]["postStart"] = hook.to_json("post-start");
+            container["lifecycle"]["postStart"] = hook.to_json("post-start", &self.name, rules);
         }
         if let Some(hook) = self.pre_stop {
-            container["lifecycle"]["preStop"] = hook.to_json("pre-stop");
+            container["lifecycle"]["preStop"] = hook.to_json("pre-stop", &self.name, rules);
         }
         if let Some(size) = self.size {
             size.add_to(&mut container);
@@ -292,52 +309,5 @@ impl ContainerTemplate {
                 "action": action, "exitCodes": {"operator": "In", "values": [own.code]}}]);
         }
         container
-    }
-}
-
-fn random_hook(rng: &mut StdRng, takes_max_ms: u32) -> Hook {
-    let code = if rng.random_bool(0.25) { rng.random_range(1..=3) } else { 0 };
-    let takes_ms = if rng.random_bool(0.5) { 0 } else { rng.random_range(0..takes_max_ms) };
-    Hook { code, takes_ms }
-}
-
-/// A command of a probe or hook, as the runtime gets it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Command {
-    /// A probe.
-    Probe(ProbeRole),
-    /// The hook after the start.
-    PostStart(Hook),
-    /// The hook before the stop.
-    PreStop(Hook),
-    /// Anything else succeeds at once.
-    Other,
-}
-
-impl Command {
-    pub(crate) fn parse(words: &[String]) -> Self {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let hook = |code: &str, takes: &str| {
-            Some(Hook { code: code.parse().ok()?, takes_ms: takes.parse().ok()? })
-        };
-        let found = match words[..] {
-            ["probe", role] => {
-                ProbeRole::ALL.into_iter().find(|r| r.word() == role).map(Self::Probe)
-            }
-            ["post-start", code, takes] => hook(code, takes).map(Self::PostStart),
-            ["pre-stop", code, takes] => hook(code, takes).map(Self::PreStop),
-            _ => None,
-        };
-        found.unwrap_or(Self::Other)
-    }
-
-    /// How long the command takes; `None` for ever.
-    pub(crate) fn takes(self) -> Option<Duration> {
-        match self {
-            Self::PostStart(hook) | Self::PreStop(hook) => {
-                (hook.takes_ms != Hook::HANGS).then(|| Duration::from_millis(hook.takes_ms.into()))
-            }
-            Self::Probe(_) | Self::Other => Some(Duration::ZERO),
-        }
     }
 }

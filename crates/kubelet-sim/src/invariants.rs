@@ -144,11 +144,18 @@ impl State {
     }
 
     fn stop_is_justified(&self, container: &Container) -> bool {
+        let sandbox = self.objects.sandboxes.get(&container.sandbox);
+        let revision = sandbox.map_or(0, |sandbox| sandbox.revision());
+        self.pod_explains_stop(container) || self.probes_explain_stop(container, revision)
+    }
+
+    /// Is there a reason to stop a container other than what its own probes say?
+    pub(crate) fn pod_explains_stop(&self, container: &Container) -> bool {
         let Some(sandbox) = self.objects.sandboxes.get(&container.sandbox) else {
             return true;
         };
         // What calls for a stop may be over before its hooks and its turn let it happen.
-        let begun = self.stop_begun_at(container.uid());
+        let begun = self.stop_begun_at(container.uid(), sandbox.revision());
         let rival_sandbox = self.objects.sandboxes.values().any(|other| {
             let was_ready = other.ready || other.unready_at.is_some_and(|at| at >= begun);
             other.id != sandbox.id
@@ -160,7 +167,7 @@ impl State {
             || rival_sandbox
             || self.has_twin(container)
             || self.oracle.explains_stop(sandbox.revision(), sandbox.asked_at)
-            || self.probes_explain_stop(container, sandbox.revision())
+            || self.deadline_explains_stop(sandbox.revision())
             || self.answers.hook_failed.contains(&container.id)
             || self.started_over_since(container.uid(), container.ran_at)
             || self.start_over_is_due(container.uid())
@@ -236,7 +243,7 @@ impl State {
         broken.extend(self.rerun_of_finished(container));
         let mounts = container.config.mounts.clone();
         let name = container.name().to_owned();
-        broken.extend(self.check_volumes_kept(&name, &mounts));
+        broken.extend(self.check_volumes_kept(id, &name, &mounts));
         let container = &self.objects.containers[id];
         let key = (container.uid().to_owned(), container.name().to_owned());
         broken.extend(self.remember_run(key, id));

@@ -14,8 +14,10 @@ mod answers;
 mod chaos;
 pub mod checkers;
 mod container_template;
+mod deadlines;
 mod faults;
 mod foreign;
+mod hooks;
 mod invariants;
 mod lifecycle;
 mod manifest;
@@ -29,13 +31,15 @@ mod sim;
 mod sizes;
 mod trace;
 mod volume_rules;
+mod volume_template;
 mod world;
 
 pub use container_template::{
-    ContainerTemplate, Features, Hook, OwnRestart, ProbeRole, ProbeTemplate, Way,
+    ContainerTemplate, Features, OwnRestart, ProbeRole, ProbeTemplate, Way,
 };
 pub use faults::{EventSupport, Faults};
-pub use manifest::{NAMESPACE, PodTemplate, REVISION_LABEL, Restart, VolumeSet};
+pub use hooks::{Hook, HookWay};
+pub use manifest::{NAMESPACE, PodTemplate, REVISION_LABEL, Restart};
 pub use node::{SimClock, SimFs, SimHttp, SimProbeNet, SimVolumes};
 pub use oracle::Place;
 pub use runtime::{Program, SimRuntime, Twist};
@@ -43,4 +47,5 @@ pub use script::LiveContainer;
 pub use sim::SimWorld;
 pub use sizes::Size;
 pub use trace::Trace;
+pub use volume_template::VolumeSet;
 pub use world::{Life, Violation, World};

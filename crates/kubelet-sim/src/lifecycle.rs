@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::container_template::ContainerTemplate;
+use crate::hooks::Command;
 use crate::invariants::SIGHT_LAG;
 use crate::manifest::PodTemplate;
 use crate::runtime::{Container, short};
@@ -182,8 +183,15 @@ impl State {
         self.answers.forget_start(&key);
     }
 
+    /// The agent runs a command or sends a hook's request.
+    pub(crate) fn note_hook_asked(&mut self, id: &str, command: Command) {
+        if matches!(command, Command::PreStop(_)) {
+            self.check_pre_stop(id);
+        }
+    }
+
     /// The agent runs a preStop hook.
-    pub(crate) fn check_pre_stop(&mut self, id: &str) {
+    fn check_pre_stop(&mut self, id: &str) {
         let Some(container) = self.objects.containers.get(id) else { return };
         let (now, life) = (self.now(), self.history.life);
         let (pod, name, uid) =
@@ -199,9 +207,41 @@ impl State {
     }
 
     /// When the agent began to stop a pod's containers, by the first call that shows it.
-    pub(crate) fn stop_begun_at(&self, uid: &str) -> Duration {
+    pub(crate) fn stop_begun_at(&self, uid: &str, revision: u64) -> Duration {
         let first = self.courses.ending.get(uid).copied().unwrap_or(self.now());
-        first.saturating_sub(STOP_LEAD)
+        first.saturating_sub(self.stop_lead(revision))
+    }
+
+    /// How long before its first visible call a stop may have begun: a hook that is
+    /// a pause shows nothing until it is over.
+    fn stop_lead(&self, revision: u64) -> Duration {
+        let pauses = self.oracle.kin_templates(revision).flat_map(|template| {
+            let all = template.init.iter().chain(&template.containers);
+            let hooks = all.filter_map(|c| c.pre_stop);
+            hooks.filter_map(|hook| hook.pause_secs(template.grace_secs))
+        });
+        STOP_LEAD + Duration::from_secs(pauses.max().unwrap_or(0).into())
+    }
+
+    /// The longest grace that the agent may give a container. A probe that condemns it
+    /// may have a grace of its own, longer or shorter, which then counts alone, unless
+    /// there is another reason to stop: setTerminationGracePeriod upstream.
+    fn longest_grace(&self, container: &Container, revision: u64) -> Duration {
+        let secs = |secs: u32| Duration::from_secs(secs.into()).max(GRACE_FLOOR);
+        let of_pod = self.oracle.kin_templates(revision).map(|t| secs(t.grace_secs));
+        let of_pod = of_pod.max().unwrap_or(GRACE_FLOOR);
+        // Nobody answers for one that has ended: which probe found that out is not known.
+        let ended = !container.is_running();
+        let condemning = match ended {
+            true => self.probes_of(container, revision),
+            false => self.condemning_probes(container, revision),
+        };
+        let of_probes = condemning.iter().map(|probe| probe.grace_secs.map_or(of_pod, secs)).max();
+        match of_probes {
+            Some(of_probes) if ended || self.pod_explains_stop(container) => of_probes.max(of_pod),
+            Some(of_probes) => of_probes,
+            None => of_pod,
+        }
     }
 
     /// The agent removes a pod's control group, and with it whatever runs there.
@@ -218,11 +258,7 @@ impl State {
         let Some(container) = self.objects.containers.get(id) else { return };
         let Some(sandbox) = self.objects.sandboxes.get(&container.sandbox) else { return };
         let (pod, uid) = (container.pod().to_owned(), container.uid().to_owned());
-        let graces = self
-            .oracle
-            .kin_templates(sandbox.revision())
-            .map(|t| Duration::from_secs(t.grace_secs.into()).max(GRACE_FLOOR));
-        let longest = graces.max().unwrap_or(GRACE_FLOOR);
+        let longest = self.longest_grace(container, sandbox.revision());
         let mut broken = Vec::new();
         if grace > longest {
             broken.push(format!("{} gets {}s of grace", container.name(), grace.as_secs()));
@@ -257,8 +293,10 @@ impl State {
         let ending = self.courses.ending.get(container.uid()).copied();
         let began = ending.into_iter().chain(self.oracle.ends_from(revision)).min();
         // The agent's own clock began a moment before its first call.
-        let out_of_time = began.is_some_and(|at| at + shortest <= self.now() + STOP_LEAD);
+        let lead = self.stop_lead(revision);
+        let out_of_time = began.is_some_and(|at| at + shortest <= self.now() + lead);
         let own_fault = self.probes_explain_stop(container, revision)
+            || self.resize_explains_stop(container, revision)
             || self.answers.hook_failed.contains(&container.id)
             || self.has_twin(container)
             || self.is_unheard_of(container);

@@ -7,8 +7,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use serde_json::{Value, json};
 
-use crate::container_template::{ContainerTemplate, Features};
+use crate::container_template::{ContainerTemplate, Features, OwnRestart};
+use crate::hooks::HookRules;
 use crate::runtime::Program;
+use crate::volume_template::VolumeSet;
 
 /// Label that carries a manifest's revision.
 pub const REVISION_LABEL: &str = "sim-revision";
@@ -45,46 +47,6 @@ impl Restart {
     }
 }
 
-/// The volumes of a pod, each mounted by every container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct VolumeSet {
-    /// An empty directory on the disk, `disk`.
-    pub disk: bool,
-    /// One in memory, `memory`.
-    pub memory: bool,
-    /// A directory of the host, `host`.
-    pub host: bool,
-    /// A part of the last of them is mounted besides.
-    pub part: bool,
-}
-
-impl VolumeSet {
-    fn random(rng: &mut StdRng) -> Self {
-        let mut yes = || rng.random_bool(0.5);
-        Self { disk: yes(), memory: yes(), host: yes(), part: yes() }
-    }
-
-    fn sources(self) -> Vec<(&'static str, Value)> {
-        let host = json!({"hostPath": {"path": "/srv/data", "type": "DirectoryOrCreate"}});
-        let all = [
-            (self.disk, "disk", json!({"emptyDir": {}})),
-            (self.memory, "memory", json!({"emptyDir": {"medium": "Memory"}})),
-            (self.host, "host", host),
-        ];
-        all.into_iter().filter(|(on, ..)| *on).map(|(_, name, source)| (name, source)).collect()
-    }
-
-    fn mounts(self) -> Vec<Value> {
-        let sources = self.sources();
-        let whole = |name: &str| json!({"name": name, "mountPath": format!("/{name}")});
-        let mut mounts: Vec<Value> = sources.iter().map(|(name, _)| whole(name)).collect();
-        if let Some((name, _)) = sources.last().filter(|_| self.part) {
-            mounts.push(json!({"name": name, "mountPath": "/part", "subPath": "a/b"}));
-        }
-        mounts
-    }
-}
-
 /// One pod manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodTemplate {
@@ -102,6 +64,8 @@ pub struct PodTemplate {
     pub containers: Vec<ContainerTemplate>,
     /// Use the node's network.
     pub host_network: bool,
+    /// How long it may be active.
+    pub deadline_secs: Option<u32>,
     /// Image of a volume that every container mounts.
     pub image_volume: Option<String>,
     /// Volumes.
@@ -121,6 +85,7 @@ impl PodTemplate {
             init: Vec::new(),
             containers: vec![ContainerTemplate::new("app", Program::Run { term_ms: 200 })],
             host_network: false,
+            deadline_secs: None,
             image_volume: None,
             volumes: VolumeSet::default(),
             revision: 0,
@@ -165,10 +130,10 @@ impl PodTemplate {
         self
     }
 
-    /// Its empty directories, and whether each is in memory.
-    pub fn empty_dirs(&self) -> Vec<(&'static str, bool)> {
-        let all = [(self.volumes.disk, ("disk", false)), (self.volumes.memory, ("memory", true))];
-        all.into_iter().filter(|(on, _)| *on).map(|(_, dir)| dir).collect()
+    /// The same pod with a time after which it must end.
+    pub fn with_deadline(mut self, seconds: u32) -> Self {
+        self.deadline_secs = Some(seconds);
+        self
     }
 
     /// The same pod with its first container changed.
@@ -218,10 +183,19 @@ impl PodTemplate {
             init: random_init(rng, features),
             containers,
             host_network: rng.random_bool(0.1),
+            deadline_secs: None,
             image_volume: None,
-            volumes: if features.volumes { VolumeSet::random(rng) } else { VolumeSet::default() },
+            volumes: VolumeSet::default(),
             revision: 0,
         };
+        if features.deadlines && rng.random_bool(0.5) {
+            pod.deadline_secs = Some(rng.random_range(10..=300));
+        }
+        if features.volumes {
+            pod.volumes = VolumeSet::random(rng);
+            let image = rng.random_bool(0.2).then(|| Program::Deaf.image());
+            pod.image_volume = image;
+        }
         if features.sizes {
             pod.size_at_random(rng);
         }
@@ -265,9 +239,10 @@ impl PodTemplate {
 
     /// The manifest as a JSON object.
     pub fn to_json(&self) -> Value {
+        let rules = HookRules { host_network: self.host_network, grace_secs: self.grace_secs };
         let containers = |list: &[ContainerTemplate]| -> Vec<Value> {
             let mut list: Vec<Value> =
-                list.iter().map(|container| container.to_json(self.host_network)).collect();
+                list.iter().map(|container| container.to_json(rules)).collect();
             let mut mounts = self.volumes.mounts();
             if self.image_volume.is_some() {
                 mounts.push(json!({"name": "data", "mountPath": "/data", "subPath": "a"}));
@@ -309,6 +284,9 @@ impl PodTemplate {
         }
         if self.host_network {
             pod["spec"]["hostNetwork"] = json!(true);
+        }
+        if let Some(seconds) = self.deadline_secs {
+            pod["spec"]["activeDeadlineSeconds"] = json!(seconds);
         }
         pod
     }
@@ -353,7 +331,9 @@ fn random_init(rng: &mut StdRng, features: Features) -> Vec<ContainerTemplate> {
     let mut all = Vec::new();
     for index in 0..rng.random_range(0..=3) {
         match rng.random_bool(0.5) {
-            true if features.init => all.push(random_init_container(rng, &format!("i{index}"))),
+            true if features.init => {
+                all.push(random_init_container(rng, &format!("i{index}"), features));
+            }
             false if features.sidecars => {
                 all.push(random_sidecar(rng, &format!("s{index}"), features));
             }
@@ -363,14 +343,23 @@ fn random_init(rng: &mut StdRng, features: Features) -> Vec<ContainerTemplate> {
     all
 }
 
-fn random_init_container(rng: &mut StdRng, name: &str) -> ContainerTemplate {
+fn random_init_container(rng: &mut StdRng, name: &str, features: Features) -> ContainerTemplate {
     let after_ms = rng.random_range(10..10_000);
     let program = match rng.random_range(0..8) {
         0..5 => Program::Exit { code: 0, after_ms },
         5..7 => Program::Flaky { fails: rng.random_range(1..=3), after_ms },
         _ => Program::Exit { code: 1, after_ms },
     };
-    ContainerTemplate::new(name, program)
+    let mut template = ContainerTemplate::new(name, program);
+    if features.rules && rng.random_bool(0.3) {
+        let mut own = OwnRestart::random(rng);
+        // One of policy Always is a sidecar.
+        own.policy = if own.policy == Restart::Always { Restart::OnFailure } else { own.policy };
+        // Starting over knows no back-off: what fails for ever must not do so at once.
+        own.all &= after_ms > 1_000;
+        template.own_restart = Some(own);
+    }
+    template
 }
 
 fn random_sidecar(rng: &mut StdRng, name: &str, features: Features) -> ContainerTemplate {
@@ -399,6 +388,7 @@ mod tests {
             rules: true,
             sizes: true,
             volumes: true,
+            deadlines: true,
         };
         for i in 0..50 {
             let fixed = (i % 3 == 0).then(|| format!("uid-{i}"));

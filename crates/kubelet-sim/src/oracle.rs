@@ -40,6 +40,8 @@ struct Revision {
     wanted: Wanted,
     /// Last time the agent could have learnt something that takes the pod away.
     shaken_at: Option<Duration>,
+    /// When this very text first appeared.
+    first_at: Duration,
     published_at: Duration,
     gone_at: Duration,
 }
@@ -77,6 +79,7 @@ impl Oracle {
             Some((_, shaken_at)) => shaken_at,
             None => None,
         };
+        let first_at = before.map_or(now, |entry| entry.first_at);
         self.retire(&place, now);
         self.shake_name(&template.name, now);
         self.revisions.insert(
@@ -86,6 +89,7 @@ impl Oracle {
                 place,
                 wanted: Wanted::Yes,
                 shaken_at,
+                first_at,
                 published_at: now,
                 gone_at: now,
             },
@@ -234,6 +238,11 @@ impl Oracle {
     /// Every text that a pod made from this revision may follow.
     pub fn kin_templates(&self, revision: u64) -> impl Iterator<Item = &PodTemplate> {
         self.kin(revision).map(|entry| &entry.template)
+    }
+
+    /// When the first text that a pod made from this revision may follow appeared.
+    pub fn first_published(&self, revision: u64) -> Option<Duration> {
+        self.kin(revision).map(|entry| entry.first_at).min()
     }
 
     /// Did the manifests change for a pod of this revision since then?

@@ -19,6 +19,7 @@ use crate::checkers::{self, Layout, ReportedPod};
 use crate::faults::Faults;
 use crate::node::MANIFESTS;
 use crate::panics;
+use crate::volume_template::HOST_GIVEN;
 use crate::world::{Life, Violation, World};
 
 /// Everything must settle within this time once faults stop.
@@ -106,6 +107,7 @@ impl SimWorld {
             &self.settings.pod_logs_dir,
             &self.settings.container_log_links_dir,
             Path::new("/etc"),
+            Path::new(HOST_GIVEN),
         ];
         for dir in dirs {
             state.files.make_dir(dir, now_ns);

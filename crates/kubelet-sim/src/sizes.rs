@@ -40,6 +40,12 @@ impl Size {
         Self { cpu_milli, memory_mib, cpu_restarts }
     }
 
+    /// Shares and quota of the processors, as the runtime is told.
+    fn cpu(self) -> (i64, i64) {
+        let shares = i64::try_from(cpu_shares(self.cpu_milli)).unwrap_or(0);
+        (shares, cpu_quota_us(2 * self.cpu_milli, 100_000))
+    }
+
     /// Adds itself to a container of a manifest.
     pub(crate) fn add_to(self, container: &mut Value) {
         let list = |times: i64| {
@@ -63,11 +69,25 @@ impl PodTemplate {
             let restarts = match container.size {
                 // The policy is no part of a resize.
                 Some(size) => size.cpu_restarts,
-                // A sidecar that is restarted alone looks like one that ends too early.
-                None => may_restart && !container.sidecar && rng.random_bool(0.3),
+                None => may_restart && rng.random_bool(0.3),
             };
             container.size = Some(Size::random(rng, restarts));
         }
+    }
+}
+
+impl State {
+    /// Does some text that a container's pod may follow ask for a share of the
+    /// processors that this instance cannot get without a restart? Upstream restarts
+    /// a sidecar alone for that, whatever runs beside it: computePodResizeAction, as
+    /// called by computeInitContainerActions.
+    pub(crate) fn resize_explains_stop(&self, container: &Container, revision: u64) -> bool {
+        let linux = container.config.linux.as_ref().and_then(|linux| linux.resources.as_ref());
+        let has = linux.map(|has| (has.cpu_shares, has.cpu_quota)).unwrap_or_default();
+        self.oracle.kin_templates(revision).any(|template| {
+            let size = template.container(container.name()).and_then(|(_, c)| c.size);
+            size.is_some_and(|size| size.cpu_restarts && size.cpu() != has)
+        })
     }
 }
 
@@ -87,8 +107,7 @@ pub(crate) fn are_as_asked(
         let linux = container.config.linux.as_ref().and_then(|linux| linux.resources.clone());
         let has = linux.unwrap_or_default();
         let has = (has.cpu_shares, has.cpu_quota, has.memory_limit_in_bytes);
-        let shares = i64::try_from(cpu_shares(size.cpu_milli)).unwrap_or(0);
-        let quota = cpu_quota_us(2 * size.cpu_milli, 100_000);
+        let (shares, quota) = size.cpu();
         let wants = (shares, quota, 2 * size.memory_mib * MIB);
         if has != wants {
             return wrong(format!("{} has {has:?}, not {wants:?}", container.name()));

@@ -1,5 +1,5 @@
 //! Rules about volumes: there before anything starts, the same for as long as
-//! the pod lives, gone with it.
+//! the pod lives, gone with it. What the host lends stays, with all that is in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,21 +8,36 @@ use cri::v1;
 
 use crate::checkers::ReportedPod;
 use crate::manifest::PodTemplate;
-use crate::runtime::Container;
+use crate::runtime::{Container, short};
 use crate::world::State;
 
 /// Where the agent keeps what it has of pods.
 const PODS: &str = "/var/lib/kubelet/pods";
 
-/// The directories and mounts that pods' containers wrote to, by path.
+/// Where the directories lie that the host lends to pods.
+const HOST: &str = "/srv";
+
+/// What pods' containers wrote to.
 #[derive(Default)]
-pub(crate) struct VolumeHistory(BTreeMap<PathBuf, Which>);
+pub(crate) struct VolumeHistory {
+    /// The directories and mounts, by path.
+    known: BTreeMap<PathBuf, Which>,
+    /// The files: every container writes one into each of its volumes.
+    written: BTreeSet<PathBuf>,
+}
 
 /// Directory and mount: another of either is another volume, and empty.
 type Which = (Option<u64>, Option<u64>);
 
 fn empty_dir(uid: &str, name: &str) -> PathBuf {
     Path::new(PODS).join(uid).join("volumes/kubernetes.io~empty-dir").join(name)
+}
+
+/// Is this a volume of a pod or a part of one?
+fn is_volume(path: &Path) -> bool {
+    let kind = path.strip_prefix(PODS).ok().and_then(|part| part.iter().nth(1));
+    let of_pod = kind.is_some_and(|kind| kind == "volumes" || kind == "volume-subpaths");
+    of_pod || path.starts_with(HOST)
 }
 
 impl State {
@@ -42,45 +57,79 @@ impl State {
     }
 
     /// A container starts: what it mounts exists, and is what others of its pod
-    /// wrote to before.
+    /// wrote to before. It writes, too.
     pub(crate) fn check_volumes_kept(
         &mut self,
+        id: &str,
         name: &str,
         mounts: &[v1::Mount],
     ) -> Option<String> {
-        for v1::Mount { host_path, .. } in mounts {
+        let paths = mounts.iter().map(|mount| &mount.host_path);
+        for host_path in paths.filter(|path| is_volume(Path::new(path))) {
             let path = Path::new(host_path);
-            let part = path.strip_prefix(PODS).ok().filter(|part| {
-                part.iter()
-                    .nth(1)
-                    .is_some_and(|name| name == "volumes" || name == "volume-subpaths")
-            });
-            if part.is_none() {
-                continue;
-            }
             let which = self.which(path);
             if which.0.is_none() {
                 return Some(format!("{name} mounts {host_path}, which is missing"));
             }
-            let known = self.volume_history.0.insert(path.to_owned(), which);
+            let known = self.volume_history.known.insert(path.to_owned(), which);
             let same = host_path.contains("/volume-subpaths/") || known.is_none_or(|k| k == which);
             if !same {
                 return Some(format!("{name} finds volume {host_path} emptied"));
             }
+            let place = self.volumes.source_of(path).to_owned();
+            if let Some(lost) = self.lost_below(&place) {
+                return Some(format!("{name} misses {}, written before", lost.display()));
+            }
+            let file = place.join(format!("by-{}", short(id)));
+            self.write_file(&file, Vec::new());
+            self.volume_history.written.insert(file);
         }
         None
+    }
+
+    /// Something below a path that was written and is there no more.
+    fn lost_below(&self, path: &Path) -> Option<&Path> {
+        let written = self.volume_history.written.range(path.to_owned()..);
+        let mut below = written.take_while(|file| file.starts_with(path));
+        below.find(|file| !self.files.has(file)).map(PathBuf::as_path)
+    }
+
+    /// What the host lends is nobody's to delete.
+    pub(crate) fn lost_host_file(&self) -> Option<String> {
+        self.lost_below(Path::new(HOST)).map(|lost| format!("{} was deleted", lost.display()))
     }
 
     /// The last sandbox of a pod is removed: what it kept may go.
     pub(crate) fn forget_volumes(&mut self, uid: &str) {
         if !self.objects.sandboxes.values().any(|sandbox| sandbox.uid() == uid) {
             let dir = Path::new(PODS).join(uid);
-            self.volume_history.0.retain(|path, _| !path.starts_with(&dir));
+            self.volume_history.known.retain(|path, _| !path.starts_with(&dir));
+            self.volume_history.written.retain(|path| !path.starts_with(&dir));
+        }
+    }
+
+    /// A pod whose time is up gives its volumes back. Another life of the agent may find
+    /// that it has time left, by a clock that was set back or by the sandboxes that are
+    /// left, and run it anew with empty volumes. Upstream counts from its own start then.
+    fn release_of_ended(&mut self, path: &Path) {
+        let part = path.strip_prefix(PODS).ok().and_then(|part| part.iter().next());
+        let Some(uid) = part.and_then(|uid| uid.to_str()) else { return };
+        let mut sandboxes = self.objects.sandboxes.values().filter(|s| s.uid() == uid);
+        let ended = sandboxes.clone().all(|s| !s.ready)
+            && sandboxes.next().is_some_and(|s| self.deadline_explains_stop(s.revision()));
+        let mut all = self.objects.containers.values();
+        if ended && !all.any(|c| c.uid() == uid && c.is_running()) {
+            self.volume_history.known.retain(|known, _| !known.starts_with(path));
+            self.volume_history.written.retain(|file| !file.starts_with(path));
         }
     }
 
     /// The agent unmounts or removes something: no container may be using it.
     pub(crate) fn check_volume_undone(&mut self, path: &Path, how: &str) {
+        if path.starts_with(HOST) {
+            self.violate("", format!("agent {how} {}, which is the host's", path.display()));
+        }
+        self.release_of_ended(path);
         let uses = |c: &&Container| {
             let mut mounts = c.config.mounts.iter();
             c.is_running() && mounts.any(|mount| Path::new(&mount.host_path).starts_with(path))

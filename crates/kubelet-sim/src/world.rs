@@ -59,6 +59,8 @@ pub(crate) struct State {
     pub(crate) crash_wanted: bool,
     pub(crate) violation: Option<Violation>,
     wall_offset: SignedDuration,
+    /// When the wall clock was moved, and by how much in all from then on.
+    pub(crate) wall_jumps: Vec<(Duration, SignedDuration)>,
     started: Instant,
     bell: Arc<Notify>,
 }
@@ -121,6 +123,7 @@ impl World {
                 crash_wanted: false,
                 violation: None,
                 wall_offset: SignedDuration::ZERO,
+                wall_jumps: Vec::new(),
                 started,
                 bell: Arc::clone(&bell),
             }),
@@ -190,6 +193,8 @@ impl State {
 
     pub(crate) fn jump_wall(&mut self, by: SignedDuration) {
         self.wall_offset += by;
+        let now = self.now();
+        self.wall_jumps.push((now, self.wall_offset));
         self.note("", format!("wall clock jumps by {}s", by.as_secs()));
     }
 

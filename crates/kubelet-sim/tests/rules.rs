@@ -2,13 +2,15 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // tests own time
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cri::{Runtime, v1};
+use kubelet::ports::{Fs, VolumeHost};
 use kubelet_sim::{
     ContainerTemplate, Faults, Life, NAMESPACE, Place, PodTemplate, ProbeRole, Program,
-    REVISION_LABEL, Restart, SimRuntime, Way, World,
+    REVISION_LABEL, Restart, SimFs, SimRuntime, SimVolumes, Size, Way, World,
 };
 
 struct Rogue {
@@ -69,6 +71,19 @@ impl Rogue {
         program: Program,
         attempt: u32,
     ) -> String {
+        self.start_mounting(sandbox, uid, (name, attempt), program, &[]).await
+    }
+
+    /// Starts a container that mounts these paths of the host.
+    async fn start_mounting(
+        &self,
+        sandbox: &str,
+        uid: &str,
+        (name, attempt): (&str, u32),
+        program: Program,
+        paths: &[&str],
+    ) -> String {
+        let mount = |path: &&str| v1::Mount { host_path: (*path).into(), ..Default::default() };
         let image = v1::ImageSpec { image: program.image(), ..Default::default() };
         let pulled = self.runtime.pull_image(image.clone(), None, None).await;
         pulled.expect("pull");
@@ -80,6 +95,7 @@ impl Rogue {
                 labels.insert("io.kubernetes.container.name".into(), name.into());
                 labels
             },
+            mounts: paths.iter().map(mount).collect(),
             ..Default::default()
         };
         let made = self.runtime.create_container(sandbox, config, v1::PodSandboxConfig::default());
@@ -349,4 +365,98 @@ async fn stopping_a_well_container_for_a_probe() {
         rogue.runtime.stop_container(&id, Duration::from_secs(1)).await.expect("stop");
         if broken { rogue.expect_broken("for no reason") } else { rogue.expect_kept() }
     }
+}
+
+/// A probe's own grace counts alone where only the probe calls for the stop.
+#[tokio::test(start_paused = true)]
+async fn more_grace_than_the_probe_has() {
+    for (grace, broken) in [(4, false), (5, true)] {
+        let rogue = Rogue::new();
+        let probed = |app: &mut ContainerTemplate| {
+            *app = app.clone().probe(ProbeRole::Liveness, Way::Exec, 1, 1);
+            app.probes[0].1.grace_secs = Some(4);
+        };
+        let pod = rogue.publish(&PodTemplate::steady("web").with_app(probed));
+        let sandbox = rogue.sandbox("u1", pod.revision).await;
+        let unwell = Program::Serve { from_ms: 600_000, until_ms: 0, term_ms: 10 };
+        let id = rogue.start(&sandbox, "u1", unwell, 0).await;
+        let command = ["probe", "liveness"].map(str::to_owned).to_vec();
+        let limit = Some(Duration::from_secs(1));
+        rogue.runtime.exec_sync(&id, command, limit).await.expect("it runs");
+        rogue.runtime.stop_container(&id, Duration::from_secs(grace)).await.expect("stop");
+        if broken { rogue.expect_broken("of grace") } else { rogue.expect_kept() }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_before_the_time_is_up() {
+    for (after, broken) in [(50, true), (70, false)] {
+        let rogue = Rogue::new();
+        let pod = rogue.publish(&PodTemplate::steady("web").with_deadline(60));
+        let sandbox = rogue.sandbox("u1", pod.revision).await;
+        let id = rogue.start(&sandbox, "u1", STEADY, 0).await;
+        tokio::time::sleep(Duration::from_secs(after)).await;
+        rogue.runtime.stop_container(&id, Duration::from_secs(1)).await.expect("stop");
+        if broken { rogue.expect_broken("for no reason") } else { rogue.expect_kept() }
+    }
+}
+
+/// Restarting a sidecar for its size is fine; for another reason it must wait.
+#[tokio::test(start_paused = true)]
+async fn stopping_a_sidecar_for_its_size() {
+    for (cpu_restarts, broken) in [(true, false), (false, true)] {
+        let rogue = Rogue::new();
+        let sized = |cpu_milli: i64| {
+            let mut template = PodTemplate::steady("web").with_uid("u1");
+            let mut sidecar = ContainerTemplate::new("s0", STEADY).as_sidecar();
+            sidecar.size = Some(Size { cpu_restarts, ..Size::new(cpu_milli, 16) });
+            template.grace_secs = 30;
+            template.init = vec![sidecar];
+            template
+        };
+        let pod = rogue.publish(&sized(100));
+        let sandbox = rogue.sandbox("u1", pod.revision).await;
+        let sidecar = rogue.start_named(&sandbox, "u1", "s0", STEADY, 0).await;
+        rogue.start_named(&sandbox, "u1", "app", STEADY, 0).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        rogue.publish(&sized(200));
+        rogue.runtime.stop_container(&sidecar, Duration::from_secs(1)).await.expect("stop");
+        if broken { rogue.expect_broken("is stopped before app") } else { rogue.expect_kept() }
+    }
+}
+
+const HOST_DIR: &str = "/srv/data";
+const EMPTY_DIR: &str = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~empty-dir/disk";
+
+/// What a container wrote must be there for the next, in whatever volume.
+#[tokio::test(start_paused = true)]
+async fn deleting_what_a_container_wrote() {
+    for (dir, deletes) in [(EMPTY_DIR, true), (HOST_DIR, true), (EMPTY_DIR, false)] {
+        let rogue = Rogue::new();
+        let volumes = SimVolumes::new(Arc::clone(&rogue.world), Life::new(1));
+        let files = SimFs::new(Arc::clone(&rogue.world), Life::new(1));
+        volumes.make_dir(Path::new(dir), 0o755).await.expect("directory");
+        let pod = rogue.publish(&PodTemplate::steady("web"));
+        let sandbox = rogue.sandbox("u1", pod.revision).await;
+        let exits = Program::Exit { code: 1, after_ms: 10 };
+        let id = rogue.start_mounting(&sandbox, "u1", ("app", 0), exits, &[dir]).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        rogue.expect_kept();
+        if deletes {
+            let written = Path::new(dir).join(format!("by-{}", &id[..8]));
+            files.remove_file(&written).expect("it was written");
+        }
+        rogue.start_mounting(&sandbox, "u1", ("app", 1), exits, &[dir]).await;
+        if deletes { rogue.expect_broken("written before") } else { rogue.expect_kept() }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn removing_what_is_the_hosts() {
+    let rogue = Rogue::new();
+    let volumes = SimVolumes::new(Arc::clone(&rogue.world), Life::new(1));
+    volumes.make_dir(Path::new(HOST_DIR), 0o755).await.expect("directory");
+    rogue.expect_kept();
+    volumes.remove_tree(Path::new(HOST_DIR)).await.expect("it obeys");
+    rogue.expect_broken("which is the host's");
 }

@@ -42,13 +42,13 @@ pub(super) fn no_stale_groups(state: &State, uids: &BTreeSet<String>) -> Result<
     }
 }
 
-/// No volume outlives its pod.
+/// No volume outlives its pod, and nothing of the host's goes with one.
 pub(super) fn no_stale_volumes(
     state: &State,
     uids: &BTreeSet<String>,
     reported: &[ReportedPod],
 ) -> Result<(), Violation> {
-    match state.stale_volume(uids, reported) {
+    match state.stale_volume(uids, reported).or_else(|| state.lost_host_file()) {
         Some(text) => fail("", text),
         None => Ok(()),
     }

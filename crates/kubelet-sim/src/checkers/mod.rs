@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::deadlines::was_exceeded;
 use crate::manifest::{PodTemplate, Restart};
 use crate::runtime::{Container, Sandbox};
 use crate::sizes;
@@ -27,6 +28,8 @@ pub struct ReportedPod {
     pub revision: u64,
     /// `status.phase`.
     pub phase: String,
+    /// `status.reason`.
+    pub reason: Option<String>,
     /// Container statuses.
     pub containers: Vec<ReportedContainer>,
 }
@@ -85,8 +88,14 @@ fn check(state: &State, reported: &[ReportedPod], layout: Layout<'_>) -> Result<
     let mut uids = BTreeSet::new();
     for (name, candidates) in &wanted {
         let pod = format!("{name}-{}", layout.node);
+        if ran_out_of_time_unseen(state, &pod, candidates, reported) {
+            continue;
+        }
         let actual = no_lost_pod(state, &pod, candidates, reported)?;
         let done = running::is_done(&actual) || running::stays_ended(&actual, reported);
+        if state.deadline_is_over(actual.template, &actual.sandboxes) && !done {
+            return fail(&pod, "has not ended though its time is up");
+        }
         if !done {
             running::runs_as_asked(state, &pod, &actual, layout.backoff_max)?;
             sizes::are_as_asked(state, &pod, &actual.uid, actual.template, &actual.newest)?;
@@ -108,6 +117,21 @@ fn check(state: &State, reported: &[ReportedPod], layout: Layout<'_>) -> Result<
     leftovers::no_stale_groups(state, &uids)?;
     leftovers::no_stale_volumes(state, &uids, reported)?;
     leftovers::no_stale_files(state, &uids, layout)
+}
+
+/// Did a pod's time run out before anything of it was made? Then nothing will be.
+fn ran_out_of_time_unseen(
+    state: &State,
+    pod: &str,
+    candidates: &[&PodTemplate],
+    reported: &[ReportedPod],
+) -> bool {
+    let mut sandboxes = state.objects.sandboxes.values();
+    let nothing = !sandboxes.any(|s| !s.foreign && s.pod() == pod);
+    let limited = |r: &ReportedPod| {
+        candidates.iter().any(|t| t.revision == r.revision && t.deadline_secs.is_some())
+    };
+    nothing && reported.iter().any(|r| r.name == pod && was_exceeded(r) && limited(r))
 }
 
 fn fail<T>(pod: &str, text: impl Into<String>) -> Result<T, Violation> {

@@ -6,6 +6,7 @@ use cri::v1::ContainerState;
 
 use super::{Actual, ReportedPod, fail};
 use crate::container_template::{ContainerTemplate, ProbeRole};
+use crate::deadlines::was_exceeded;
 use crate::manifest::Restart;
 use crate::runtime::{Container, Sandbox};
 use crate::world::{State, Violation};
@@ -43,7 +44,8 @@ pub(super) fn init_failed(actual: &Actual<'_>) -> bool {
 }
 
 /// A pod that ended stays ended, even if an edit in place would let it run again,
-/// or if a container that never restarts was stopped with its sandbox.
+/// if a container that never restarts was stopped with its sandbox, or if its time
+/// was up.
 pub(super) fn stays_ended(actual: &Actual<'_>, reported: &[ReportedPod]) -> bool {
     let report = reported.iter().find(|r| r.uid == actual.uid);
     let ended = report.is_some_and(|r| r.phase == "Succeeded" || r.phase == "Failed");
@@ -51,7 +53,8 @@ pub(super) fn stays_ended(actual: &Actual<'_>, reported: &[ReportedPod]) -> bool
     let regular = &actual.template.containers;
     let own_end =
         regular.iter().any(|c| c.own_restart.is_some() && c.never_restarts(Restart::Never));
-    (actual.template.fixed_uid.is_some() || own_end) && ended && !alive
+    let too_late = actual.template.deadline_secs.is_some() && report.is_some_and(was_exceeded);
+    (actual.template.fixed_uid.is_some() || own_end || too_late) && ended && !alive
 }
 
 /// An unfinished pod has one ready sandbox, and its containers run or wait out a back-off.

@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct MountTable {
     /// Which mount each is, so that one made anew can be told from the old.
     pub(crate) mounts: BTreeMap<PathBuf, u64>,
+    /// What is bound to a mount point, where that is a part of a volume.
+    parts: BTreeMap<PathBuf, PathBuf>,
     busy: BTreeMap<PathBuf, Duration>,
     made: u64,
 }
@@ -36,6 +38,11 @@ impl MountTable {
     fn add(&mut self, path: &Path) {
         self.made += 1;
         self.mounts.insert(path.to_owned(), self.made);
+    }
+
+    /// Where that what is written to a path really goes.
+    pub(crate) fn source_of<'a>(&'a self, path: &'a Path) -> &'a Path {
+        self.parts.get(path).map_or(path, PathBuf::as_path)
     }
 
     /// The mounts on a path and below it.
@@ -211,6 +218,12 @@ impl State {
     fn unmount(&mut self, point: &Path) {
         self.check_volume_undone(point, "unmounts");
         self.volumes.mounts.remove(point);
+        // What lies in memory goes with it; what is bound stays where it is.
+        if self.volumes.parts.remove(point).is_none() {
+            for path in self.files.names_in(point) {
+                self.files.remove_tree(&path);
+            }
+        }
     }
 }
 
@@ -276,14 +289,17 @@ impl VolumeHost for SimVolumes {
     async fn bind_sub_path(&self, sub_path: &SubPathBind) -> Result<PathBuf, VolumeError> {
         let key = sub_path.root.join(&sub_path.volume);
         let target = key.join(&sub_path.container).join(sub_path.index.to_string());
-        let source = sub_path.volume_path.clone();
+        let (volume, part) = (sub_path.volume_path.clone(), sub_path.path.clone());
         self.run(&key, "bind sub path", move |state| {
-            if !state.files.has(&source) {
-                return Err(MountsError::BadPath { path: source, why: "is missing" }.into());
+            if !state.files.has(&volume) {
+                return Err(MountsError::BadPath { path: volume, why: "is missing" }.into());
             }
             let now_ns = state.wall_ns();
+            let source = volume.join(part);
+            state.files.make_dir(&source, now_ns);
             state.files.make_dir(&target, now_ns);
             state.mount(&target)?;
+            state.volumes.parts.insert(target.clone(), source);
             Ok(target)
         })
         .await

@@ -15,8 +15,8 @@ use tonic::Code;
 
 use super::fate::{Call, REQUEST_LIMIT, change, look};
 use super::model::{POD_NAME, image_id, refused, short};
-use crate::container_template::Command;
 use crate::faults::EventSupport;
+use crate::hooks::Command;
 use crate::world::{Life, World};
 
 /// Longer than any run.
@@ -158,11 +158,15 @@ impl cri::Runtime for SimRuntime {
     }
 
     async fn pod_sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus, CallError> {
-        look(&self.world, &self.life, "PodSandboxStatus", id, |state| {
+        let answer = look(&self.world, &self.life, "PodSandboxStatus", id, |state| {
             let sandbox = state.objects.sandboxes.get(id);
             sandbox.map(|s| s.status()).ok_or_else(|| not_found(id))
         })
-        .await
+        .await;
+        if answer.is_err() && self.life.is_alive() {
+            self.world.lock().note_no_address(id);
+        }
+        answer
     }
 
     async fn list_pod_sandbox(
@@ -317,8 +321,8 @@ impl cri::Runtime for SimRuntime {
         let object = format!("{} {}", short(id), command.join(" "));
         let mut call = self.call("ExecSync", &object, self.pod_of_container(id));
         call.limit = limit.map(|limit| REQUEST_LIMIT + limit);
-        if self.life.is_alive() && matches!(asked, Command::PreStop(_)) {
-            self.world.lock().check_pre_stop(id);
+        if self.life.is_alive() {
+            self.world.lock().note_hook_asked(id, asked);
         }
         let owned = id.to_owned();
         let answer = change(&self.world, &self.life, call, move |world, inside| async move {
@@ -357,7 +361,7 @@ impl cri::Runtime for SimRuntime {
                     id: id.to_owned(),
                     ..Default::default()
                 }),
-                memory: Some(memory.clone()),
+                memory: Some(memory),
                 ..Default::default()
             };
             Ok(running.map(|c| stats(&c.id)).collect())

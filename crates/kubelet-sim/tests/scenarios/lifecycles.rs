@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use kubelet_sim::{
-    ContainerTemplate, Hook, LiveContainer, OwnRestart, PodTemplate, ProbeRole, Program, Restart,
-    SimWorld, Twist, Way,
+    ContainerTemplate, Hook, HookWay, LiveContainer, OwnRestart, PodTemplate, ProbeRole, Program,
+    Restart, SimWorld, Twist, Way,
 };
 
 use crate::{SOON, node_with};
@@ -189,7 +189,7 @@ fn finished_pod_takes_its_sidecars_along() {
 
 #[test]
 fn pre_stop_that_hangs_is_cut_off() {
-    let hook = Hook { code: 0, takes_ms: Hook::HANGS };
+    let hook = Hook { code: 0, way: HookWay::Exec, takes_ms: Hook::HANGS };
     let template = PodTemplate::steady("web").with_app(|app| app.pre_stop = Some(hook));
     let (mut node, _) = node_with(&template);
     node.delete("web.json");
@@ -202,7 +202,7 @@ fn pre_stop_that_hangs_is_cut_off() {
 
 #[test]
 fn pre_stop_that_hangs_meets_an_agent_restart() {
-    let hook = Hook { code: 0, takes_ms: Hook::HANGS };
+    let hook = Hook { code: 0, way: HookWay::Exec, takes_ms: Hook::HANGS };
     let template = PodTemplate::steady("web").with_app(|app| app.pre_stop = Some(hook));
     let (mut node, _) = node_with(&template);
     node.delete("web.json");
@@ -216,7 +216,7 @@ fn pre_stop_that_hangs_meets_an_agent_restart() {
 
 #[test]
 fn post_start_that_fails_restarts_its_container() {
-    let hook = Hook { code: 1, takes_ms: 500 };
+    let hook = Hook { code: 1, way: HookWay::Exec, takes_ms: 500 };
     let template = PodTemplate::steady("web").with_app(|app| app.post_start = Some(hook));
     let mut node = start(&template);
     node.wait_until("some restarts", TWO_MINUTES, |node| {
@@ -228,7 +228,7 @@ fn post_start_that_fails_restarts_its_container() {
 
 #[test]
 fn post_start_that_hangs_gives_way_to_a_deletion() {
-    let hook = Hook { code: 0, takes_ms: Hook::HANGS };
+    let hook = Hook { code: 0, way: HookWay::Exec, takes_ms: Hook::HANGS };
     let template = PodTemplate::steady("web").with_app(|app| app.post_start = Some(hook));
     let mut node = start(&template);
     wait_for(&mut node, "app");

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use kubelet_sim::{LiveContainer, PodTemplate, SimWorld};
 
+mod deadlines;
+mod hooks;
 mod images;
 mod lifecycles;
 mod lost_answers;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use kubelet_sim::{ContainerTemplate, PodTemplate, ProbeRole, Program, SimWorld, Way};
+use kubelet_sim::{
+    ContainerTemplate, PodTemplate, ProbeRole, ProbeTemplate, Program, SimWorld, Way,
+};
 
 use crate::{SOON, expect_untouched, node_with, web};
 
@@ -163,4 +165,61 @@ fn a_well_container_survives_probes_that_fail_now_and_then() {
     node.run_for(TWO_MINUTES * 5);
     node.with_faults(|faults| faults.probe_lost = 0.0);
     node.settle(TWO_MINUTES);
+}
+
+/// The same with its last probe changed.
+fn but(template: PodTemplate, change: impl FnOnce(&mut ProbeTemplate)) -> PodTemplate {
+    template.with_app(|app| change(&mut app.probes.last_mut().expect("it has a probe").1))
+}
+
+#[test]
+fn a_probe_that_begins_late_condemns_late() {
+    for way in WAYS {
+        let template = probed(serving(600_000, 0), ProbeRole::Liveness, way);
+        let (mut node, _) = node_with(&but(template, |probe| probe.delay_secs = 20));
+        node.run_for(secs(18));
+        assert_eq!(web(&node).attempt, 0, "{way:?}: nobody has asked yet");
+        node.wait_until("the restart", secs(12), |node| {
+            node.running("web").first().is_some_and(|c| c.attempt == 1)
+        });
+    }
+}
+
+#[test]
+fn readiness_may_ask_for_several_successes() {
+    let template = probed(serving(0, 0), ProbeRole::Readiness, Way::Http);
+    let template = but(template, |probe| (probe.period_secs, probe.successes) = (2, 5));
+    let mut node = SimWorld::new(1);
+    node.start_agent();
+    node.put("web.json", &template);
+    node.wait_until("the start", SOON, |node| ready(node).is_some());
+    for _ in 0..6 {
+        node.run_for(secs(1));
+        node.expect(ready(&node) == Some(false), "fewer than five answers");
+    }
+    node.wait_until("readiness", secs(10), |node| ready(node) == Some(true));
+    // One that was ready before the agent restarted need not show it again.
+    node.run_for(secs(60));
+    node.crash_agent();
+    node.start_agent();
+    for _ in 0..200 {
+        node.run_for(Duration::from_millis(50));
+        node.expect(ready(&node) != Some(false), "ready all the time");
+    }
+}
+
+#[test]
+fn a_probe_may_have_a_grace_of_its_own() {
+    for (own, least, most) in [(Some(3), 2, 6), (None, 15, 25)] {
+        let slow = Program::Serve { from_ms: 0, until_ms: 20_000, term_ms: 60_000 };
+        let template = PodTemplate { grace_secs: 20, ..PodTemplate::steady("web").program(slow) };
+        let template = probed(template, ProbeRole::Liveness, Way::Exec);
+        let (mut node, _) = node_with(&but(template, |probe| probe.grace_secs = own));
+        node.wait_until("the stop", secs(40), |node| node.calls("StopContainer") == 1);
+        node.run_for(secs(least));
+        assert_eq!(web(&node).attempt, 0, "{own:?}: it has time left");
+        node.wait_until("the kill", secs(most - least), |node| {
+            node.running("web").first().is_none_or(|c| c.attempt == 1)
+        });
+    }
 }

@@ -153,3 +153,25 @@ fn room_that_a_pod_gives_back_goes_to_the_one_that_waits() {
     assert_eq!(node.memory_limits("web").0, [128]);
     assert_eq!(node.memory_limits("other").0, [40]);
 }
+
+/// A sidecar alone is restarted for it, before what it serves has ended.
+#[test]
+fn a_policy_restarts_a_sidecar_alone() {
+    let with_sidecar = |cpu_milli: i64| {
+        let size = Size { cpu_restarts: true, ..Size::new(cpu_milli, 32) };
+        let program = Program::Run { term_ms: 100 };
+        let mut sidecar = ContainerTemplate::new("s0", program).as_sidecar();
+        sidecar.size = Some(size);
+        sized(32).with_init(sidecar)
+    };
+    let running = |node: &SimWorld, name: &str| {
+        let mut all = node.running("web").into_iter();
+        all.find(|c| c.name == name).map(|c| c.id)
+    };
+    let (mut node, _) = node_with(&with_sidecar(100));
+    let (app, sidecar) = (running(&node, "app"), running(&node, "s0"));
+    node.put("web.json", &with_sidecar(300));
+    node.settle(SOON);
+    assert_eq!(running(&node, "app"), app, "what it serves runs on");
+    assert!(running(&node, "s0").is_some_and(|id| Some(id) != sidecar));
+}

@@ -6,7 +6,7 @@ use kubelet_sim::{PodTemplate, Program, Restart, VolumeSet};
 
 use crate::{SOON, node_with, web};
 
-const ALL: VolumeSet = VolumeSet { disk: true, memory: true, host: true, part: true };
+const ALL: VolumeSet = VolumeSet { disk: true, memory: true, host: true, given: true, part: true };
 
 fn with_all() -> PodTemplate {
     PodTemplate::steady("web").with_volumes(ALL)

@@ -148,7 +148,8 @@ impl Done {
 /// a sidecar up that others wait for, ended what kept sidecars running, or made the
 /// sandbox that ephemeral containers join.
 fn opens_the_way(world: &World, plan: &PodPlan) -> bool {
-    let kind = |name: &ContainerName| world.scene.pod.container(name.as_str()).map(|(kind, _)| kind);
+    let kind =
+        |name: &ContainerName| world.scene.pod.container(name.as_str()).map(|(kind, _)| kind);
     let again = |name: &ContainerName| starts(plan).any(|(_, started)| started == name);
     plan.steps.iter().flatten().any(|action| match action {
         Action::RemoveContainer { keep_log, .. } => *keep_log,
