@@ -21,16 +21,18 @@ const ROUNDING: SignedDuration = SignedDuration::from_secs(1);
 const EXCEEDED: &str = "DeadlineExceeded";
 
 impl State {
-    /// May the time of a pod of this revision be up, by some reading of the wall
-    /// clock since its text appeared?
+    /// May the time of a pod of this revision be up?
     pub(crate) fn deadline_explains_stop(&self, revision: u64) -> bool {
-        let deadlines = self.oracle.kin_templates(revision).filter_map(|t| t.deadline_secs).min();
-        let (Some(seconds), Some(since)) = (deadlines, self.oracle.first_published(revision))
-        else {
-            return false;
-        };
-        let allowed = SignedDuration::from_secs(seconds.into());
-        longest_span(&self.wall_jumps, since, self.now()) + ROUNDING >= allowed
+        self.deadline_passed_at(revision).is_some()
+    }
+
+    /// When the time of a pod of this revision may first have been up, by some reading
+    /// of the wall clock since its text appeared.
+    pub(crate) fn deadline_passed_at(&self, revision: u64) -> Option<Duration> {
+        let seconds = self.oracle.kin_templates(revision).filter_map(|t| t.deadline_secs).min()?;
+        let since = self.oracle.first_published(revision)?;
+        let allowed = SignedDuration::from_secs(seconds.into()) - ROUNDING;
+        passed_at(&self.wall_jumps, since, self.now(), allowed)
     }
 
     /// Is the time of a pod up for sure? Its agent counts from no later than its
@@ -48,24 +50,28 @@ pub(crate) fn was_exceeded(pod: &ReportedPod) -> bool {
     pod.phase == "Failed" && pod.reason.as_deref() == Some(EXCEEDED)
 }
 
-/// The longest time between two readings of a clock, the later one after the
-/// earlier, while it was moved about.
-fn longest_span(
+/// The first instant at which a clock that is moved about has been read `allowed` later
+/// than at some instant before.
+fn passed_at(
     jumps: &[(Duration, SignedDuration)],
     since: Duration,
     now: Duration,
-) -> SignedDuration {
+    allowed: SignedDuration,
+) -> Option<Duration> {
     let signed = |time: Duration| SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
     let before = jumps.iter().rev().find(|(at, _)| *at <= since);
     let mut offset = before.map_or(SignedDuration::ZERO, |(_, offset)| *offset);
-    let (mut lowest, mut longest) = (signed(since) + offset, SignedDuration::ZERO);
-    for (at, moved) in jumps.iter().filter(|(at, _)| *at > since && *at <= now) {
-        longest = longest.max(signed(*at) + offset - lowest);
-        offset = *moved;
-        longest = longest.max(signed(*at) + offset - lowest);
-        lowest = lowest.min(signed(*at) + offset);
+    let (mut lowest, mut from) = (signed(since) + offset, since);
+    let later = jumps.iter().filter(|(at, _)| *at > since && *at <= now);
+    for (until, moved) in later.copied().chain([(now, SignedDuration::ZERO)]) {
+        let passes = lowest + allowed - offset;
+        if passes <= signed(until) {
+            return Some(from.max(Duration::try_from(passes).unwrap_or(from)));
+        }
+        (offset, from) = (moved, until);
+        lowest = lowest.min(signed(until) + offset);
     }
-    longest.max(signed(now) + offset - lowest)
+    None
 }
 
 #[cfg(test)]
@@ -73,19 +79,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_moved_makes_for_longer_spans() {
-        let secs = Duration::from_secs;
-        let moved = SignedDuration::from_secs;
-        let span = |jumps: &[(Duration, SignedDuration)], since: u64| {
-            longest_span(jumps, secs(since), secs(100)).as_secs()
+    fn a_clock_that_is_moved_takes_the_deadline_along() {
+        let (secs, moved) = (Duration::from_secs, SignedDuration::from_secs);
+        let passes = |jumps: &[(Duration, SignedDuration)], since: u64, allowed: i64| {
+            passed_at(jumps, secs(since), secs(100), moved(allowed)).map(|at| at.as_secs())
         };
-        assert_eq!(span(&[], 40), 60);
+        assert_eq!([60, 61].map(|allowed| passes(&[], 40, allowed)), [Some(100), None]);
         let forward = [(secs(50), moved(1_000))];
-        assert_eq!((span(&forward, 40), span(&forward, 60)), (1_060, 40));
+        let passed = [5, 500, 1_060, 1_061].map(|allowed| passes(&forward, 40, allowed));
+        assert_eq!(passed, [Some(45), Some(50), Some(100), None]);
+        assert_eq!(passes(&forward, 60, 50), None, "the jump came before");
         // Back: what is read later lies before, so that only the rest counts.
         let back = [(secs(50), moved(-1_000))];
-        assert_eq!(span(&back, 40), 50);
+        assert_eq!([50, 51].map(|allowed| passes(&back, 40, allowed)), [Some(100), None]);
         let both = [(secs(50), moved(-1_000)), (secs(60), moved(0))];
-        assert_eq!(span(&both, 40), 1_050);
+        assert_eq!([500, 1_050].map(|allowed| passes(&both, 40, allowed)), [Some(60), Some(100)]);
     }
 }

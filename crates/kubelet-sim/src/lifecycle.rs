@@ -291,7 +291,9 @@ impl State {
         let graces = self.oracle.kin_templates(revision).map(|t| t.grace_secs);
         let shortest = Duration::from_secs(graces.min()?.into());
         let ending = self.courses.ending.get(container.uid()).copied();
-        let began = ending.into_iter().chain(self.oracle.ends_from(revision)).min();
+        // Grace counts from the decision, even if the runtime cannot be reached then.
+        let decided = [self.oracle.ends_from(revision), self.deadline_passed_at(revision)];
+        let began = ending.into_iter().chain(decided.into_iter().flatten()).min();
         // The agent's own clock began a moment before its first call.
         let lead = self.stop_lead(revision);
         let out_of_time = began.is_some_and(|at| at + shortest <= self.now() + lead);
