@@ -332,6 +332,12 @@ impl State {
         }
     }
 
+    /// How the last run of a container ended, if it has.
+    pub(crate) fn last_exit(&self, uid: &str, name: &str) -> Option<i32> {
+        let runs = self.history.runs.get(&(uid.to_owned(), name.to_owned()))?;
+        runs.back()?.exit_code
+    }
+
     /// A container exited.
     pub(crate) fn check_ended(&mut self, id: &str) {
         let container = &self.objects.containers[id];

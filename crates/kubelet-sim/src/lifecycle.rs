@@ -76,7 +76,16 @@ impl State {
         let failed = |c: &&ContainerTemplate| {
             !c.sidecar && newest(&c.name).is_some_and(|i| i.exit_code != 0) && ended(c)
         };
-        template.containers.iter().all(|c| ended(&c)) || template.init.iter().any(|c| failed(&c))
+        // One that was stopped and removed with its sandbox counts as failed with 137:
+        // convertToAPIContainerStatuses and getPhase upstream.
+        let lost = |c: &&ContainerTemplate| {
+            newest(&c.name).is_none()
+                && c.own_restart.is_some()
+                && c.never_restarts(template.restart)
+                && self.last_exit(container.uid(), &c.name).is_some_and(|code| code != 0)
+        };
+        template.containers.iter().all(|c| ended(&c))
+            || template.init.iter().any(|c| failed(&c) || lost(&c))
     }
 
     /// A container started: what of the pod's order it breaks.

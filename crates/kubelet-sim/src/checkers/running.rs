@@ -50,9 +50,8 @@ pub(super) fn stays_ended(actual: &Actual<'_>, reported: &[ReportedPod]) -> bool
     let report = reported.iter().find(|r| r.uid == actual.uid);
     let ended = report.is_some_and(|r| r.phase == "Succeeded" || r.phase == "Failed");
     let alive = actual.newest.values().any(|c| c.is_running());
-    let regular = &actual.template.containers;
-    let own_end =
-        regular.iter().any(|c| c.own_restart.is_some() && c.never_restarts(Restart::Never));
+    let mut all = actual.template.init.iter().chain(&actual.template.containers);
+    let own_end = all.any(|c| c.own_restart.is_some() && c.never_restarts(Restart::Never));
     let too_late = actual.template.deadline_secs.is_some() && report.is_some_and(was_exceeded);
     (actual.template.fixed_uid.is_some() || own_end || too_late) && ended && !alive
 }
