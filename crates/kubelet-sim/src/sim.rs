@@ -358,10 +358,16 @@ impl SimWorld {
     /// Runs until every checker agrees, for at most `limit`.
     pub fn settle(&mut self, limit: Duration) -> &mut Self {
         let end = self.instant() + limit;
+        let mut noted = String::new();
         loop {
             let Some(wrong) = self.unsettled() else {
                 return self;
             };
+            if wrong.text != noted {
+                let _guard = self.rt.enter();
+                self.world.lock().note(&wrong.pod, format!("not settled: {}", wrong.text));
+                noted.clone_from(&wrong.text);
+            }
             if self.instant() >= end {
                 let text = format!("not settled after {}s: {}", limit.as_secs(), wrong.text);
                 self.fail(&Violation { text, ..wrong });
