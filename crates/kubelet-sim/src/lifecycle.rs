@@ -302,7 +302,9 @@ impl State {
         let ending = self.courses.ending.get(container.uid()).copied();
         // Grace counts from the decision, even if the runtime cannot be reached then.
         let decided = [self.oracle.ends_from(revision), self.deadline_passed_at(revision)];
-        let began = ending.into_iter().chain(decided.into_iter().flatten()).min();
+        // Where every hook is a pause as long as the grace, the first stop is the first sign.
+        let sign = ending.unwrap_or(self.now());
+        let began = decided.into_iter().flatten().chain([sign]).min();
         // The agent's own clock began a moment before its first call.
         let lead = self.stop_lead(revision);
         let out_of_time = began.is_some_and(|at| at + shortest <= self.now() + lead);
