@@ -35,13 +35,16 @@ impl State {
         passed_at(&self.wall_jumps, since, self.now(), allowed)
     }
 
-    /// Is the time of a pod up for sure? Its agent counts from no later than its
-    /// first sandbox; one that was restarted counts from the oldest that is left.
+    /// Is the time of a pod up for sure? Its agent counts from no later than its oldest
+    /// sandbox, or than its own start: start times are kept in memory only, as by an
+    /// upstream kubelet without an API server.
     pub(crate) fn deadline_is_over(&self, template: &PodTemplate, sandboxes: &[&Sandbox]) -> bool {
         let Some(seconds) = template.deadline_secs else { return false };
         let oldest = sandboxes.iter().map(|sandbox| sandbox.created_ns).min();
         let allowed_ns = i64::from(seconds).saturating_mul(1_000_000_000);
-        oldest.is_some_and(|at| self.wall_ns() > at.saturating_add(allowed_ns))
+        let in_this_life = self.oracle.life_began() + Duration::from_secs(seconds.into());
+        self.now() > in_this_life
+            && oldest.is_some_and(|at| self.wall_ns() > at.saturating_add(allowed_ns))
     }
 }
 

@@ -157,6 +157,13 @@ impl PodTemplate {
         self.container(name).is_some_and(|(_, c)| c.restarts(self.restart, code))
     }
 
+    /// May it end by a container that leaves no trace: one of its own policy Never that
+    /// goes with its sandbox?
+    pub(crate) fn may_end_unseen(&self) -> bool {
+        let mut all = self.init.iter().chain(&self.containers);
+        all.any(|c| c.own_restart.is_some() && c.never_restarts(self.restart))
+    }
+
     /// A random pod.
     pub fn random(
         rng: &mut StdRng,

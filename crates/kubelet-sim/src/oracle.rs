@@ -103,6 +103,11 @@ impl Oracle {
         self.life_began = now;
     }
 
+    /// When the agent's present life began.
+    pub fn life_began(&self) -> Duration {
+        self.life_began
+    }
+
     /// The agent read a place.
     pub fn note_read(&mut self, place: Place) {
         let Some((revision, Wanted::Yes)) = self.current(&place) else { return };

@@ -110,13 +110,18 @@ impl State {
 
     /// A pod whose time is up gives its volumes back. Another life of the agent may find
     /// that it has time left, by a clock that was set back or by the sandboxes that are
-    /// left, and run it anew with empty volumes. Upstream counts from its own start then.
+    /// left, and run it anew with empty volumes. Upstream counts from its own start then,
+    /// and forgets, too, what was removed with a sandbox and never to be started again.
     fn release_of_ended(&mut self, path: &Path) {
         let part = path.strip_prefix(PODS).ok().and_then(|part| part.iter().next());
         let Some(uid) = part.and_then(|uid| uid.to_str()) else { return };
         let mut sandboxes = self.objects.sandboxes.values().filter(|s| s.uid() == uid);
         let ended = sandboxes.clone().all(|s| !s.ready)
-            && sandboxes.next().is_some_and(|s| self.deadline_explains_stop(s.revision()));
+            && sandboxes.next().is_some_and(|s| {
+                let revision = s.revision();
+                self.deadline_explains_stop(revision)
+                    || self.oracle.kin_templates(revision).any(PodTemplate::may_end_unseen)
+            });
         let mut all = self.objects.containers.values();
         if ended && !all.any(|c| c.uid() == uid && c.is_running()) {
             self.volume_history.known.retain(|known, _| !known.starts_with(path));
