@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use serde_json::json;
 use testkit::{Node, PodManifest, binaries};
 
 fn socket(node: &Node) -> PathBuf {
@@ -224,7 +225,7 @@ fn without_a_klet_the_commands_say_how_to_start_one() -> Result<()> {
 fn why_explains_the_broken_examples() -> Result<()> {
     let node = Node::start()?;
     let examples = binaries::workspace().join("examples/broken");
-    let expected: [(&str, &[&str]); 9] = [
+    let expected: [(&str, &[&str]); 10] = [
         ("bad-image-host", &["name registry.invalid cannot be resolved", "Check the image's name"]),
         ("never-pull", &["imagePullPolicy: Never forbids", "IfNotPresent", "images import"]),
         ("bad-command", &["\"/bin/no-such-program\"", "is not in the image", "Correct command"]),
@@ -237,6 +238,7 @@ fn why_explains_the_broken_examples() -> Result<()> {
         ),
         ("failing-hook", &["postStart", "hook"]),
         ("non-root", &["runAsNonRoot is set, but it would run as root", "runAsUser"]),
+        ("refused", &["its manifest was refused", "line 9", "restartPolicy", "Mend the manifest"]),
     ];
     for (name, _) in expected {
         let file = format!("{name}.yaml");
@@ -247,5 +249,28 @@ fn why_explains_the_broken_examples() -> Result<()> {
         ensure!(text.contains(&format!("{name}.yaml")), "it names the manifest: {text}");
         ensure!(text.lines().count() <= 30, "one screen: {text}");
     }
+    Ok(())
+}
+
+#[test]
+fn why_tells_of_manifests_calls_and_times() -> Result<()> {
+    let node = Node::start()?;
+    let web = PodManifest::script("web", "exec sleep 1000");
+    node.manifests.put_pod(&web)?;
+    node.manifests.put("web2.json", web.to_json())?;
+    let slow = json!({"postStart": {"exec": {"command": ["/bin/sleep", "600"]}}});
+    node.manifests
+        .put_pod(&PodManifest::script("slow", "exec sleep 1000").with("lifecycle", slow))?;
+    let absent = PodManifest::script("absent", "").with("imagePullPolicy", json!("Never"));
+    node.manifests.put_pod(&absent.with("image", json!("registry.invalid/no:1")))?;
+
+    wait_says(&node, &["why", "web"], &["web2.json defines a pod of the same name"])?;
+    wait_says(
+        &node,
+        &["events", "web"],
+        &["Warning FailedValidation", "from file due to duplicate pod name \"web-n1\", ignoring"],
+    )?;
+    wait_says(&node, &["why", "slow"], &["In flight: postStart hook of main, for"])?;
+    wait_says(&node, &["why", "absent"], &["forbids pulling it", "(since"])?;
     Ok(())
 }

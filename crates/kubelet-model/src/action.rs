@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::PodSpec;
+
 use crate::ids::{ContainerId, ContainerName, SandboxId};
 use crate::resources::ContainerResize;
 
@@ -12,6 +14,13 @@ pub struct Grace(Duration);
 impl Grace {
     /// What a container gets at the least, however late it is.
     pub const FLOOR: Self = Self(Duration::from_secs(2));
+    /// Seconds of a pod whose spec names none.
+    pub const DEFAULT_SECONDS: i64 = 30;
+
+    /// Seconds that a spec gives its containers to end.
+    pub fn seconds_of(spec: &PodSpec) -> i64 {
+        spec.termination_grace_period_seconds.unwrap_or(Self::DEFAULT_SECONDS)
+    }
 
     /// A grace period in seconds; negative counts as zero.
     pub fn from_secs(seconds: i64) -> Self {

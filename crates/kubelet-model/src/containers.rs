@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::api::core::v1::{Container, EphemeralContainer};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, EphemeralContainer, PodSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::pod::DesiredPod;
 
@@ -32,18 +33,48 @@ impl ContainerKind {
 impl DesiredPod {
     /// The container of this name, with its kind.
     pub fn container(&self, name: &str) -> Option<(ContainerKind, Cow<'_, Container>)> {
-        let spec = self.spec();
-        let mut init = spec.init_containers.iter().flatten();
-        if let Some(found) = init.find(|c| c.name == name) {
-            return Some((ContainerKind::of_init(found), Cow::Borrowed(found)));
-        }
-        if let Some(found) = spec.containers.iter().find(|c| c.name == name) {
-            return Some((ContainerKind::Regular, Cow::Borrowed(found)));
-        }
-        let mut ephemeral = spec.ephemeral_containers.iter().flatten();
-        let found = ephemeral.find(|c| c.name == name)?;
-        Some((ContainerKind::Ephemeral, Cow::Owned(as_container(found))))
+        find(self.spec(), name)
     }
+}
+
+/// The container of this name in a spec, with its kind.
+pub fn find<'s>(spec: &'s PodSpec, name: &str) -> Option<(ContainerKind, Cow<'s, Container>)> {
+    let mut init = spec.init_containers.iter().flatten();
+    if let Some(found) = init.find(|c| c.name == name) {
+        return Some((ContainerKind::of_init(found), Cow::Borrowed(found)));
+    }
+    if let Some(found) = spec.containers.iter().find(|c| c.name == name) {
+        return Some((ContainerKind::Regular, Cow::Borrowed(found)));
+    }
+    let mut ephemeral = spec.ephemeral_containers.iter().flatten();
+    let found = ephemeral.find(|c| c.name == name)?;
+    Some((ContainerKind::Ephemeral, Cow::Owned(as_container(found))))
+}
+
+/// A port by its number, by the container's name for it, or by a number in quotes.
+///
+/// # Errors
+/// No such port, in a sentence.
+pub fn port_number(given: &IntOrString, ports: &[ContainerPort]) -> Result<u16, String> {
+    let number = match given {
+        IntOrString::Int(number) => i64::from(*number),
+        IntOrString::String(name) => {
+            match ports.iter().find(|port| port.name.as_ref() == Some(name)) {
+                Some(found) => i64::from(found.container_port),
+                None => name.parse().map_err(|_| format!("port {name} not found"))?,
+            }
+        }
+    };
+    valid_port(number)
+}
+
+/// A number that can be a port.
+///
+/// # Errors
+/// It cannot, in a sentence.
+pub fn valid_port(number: i64) -> Result<u16, String> {
+    let valid = u16::try_from(number).ok().filter(|port| *port > 0);
+    valid.ok_or_else(|| format!("invalid port number: {number}"))
 }
 
 /// An ephemeral container as an ordinary one. It has no ports, probes, hooks or

@@ -13,6 +13,8 @@ pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
 /// Annotation: a static pod's uid.
 pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
+/// Annotation that only an API server's copy of a static pod has.
+pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Where a pod came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

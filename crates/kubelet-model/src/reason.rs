@@ -2,9 +2,32 @@
 
 use std::fmt;
 
-/// Why a container waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum WaitReason {
+/// Declares the reasons once: the variant's name is the text, and the list of all
+/// of them cannot miss one.
+macro_rules! wait_reasons {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Why a container waits. Statuses are generated from these and from
+        /// nothing else.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum WaitReason {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl WaitReason {
+            /// Every reason there is.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// The text in `state.waiting.reason`.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+        }
+    };
+}
+
+wait_reasons! {
     /// The pod's sandbox or the container is being made.
     ContainerCreating,
     /// An init container before it has not finished.
@@ -33,27 +56,28 @@ pub enum WaitReason {
     RunContainerError,
     /// What it should do first after its start failed.
     PostStartHookError,
+    /// It was removed because a container's end makes the whole pod begin anew.
+    RestartingAllContainers,
 }
 
 impl WaitReason {
-    /// The text in `state.waiting.reason`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ContainerCreating => "ContainerCreating",
-            Self::PodInitializing => "PodInitializing",
-            Self::CrashLoopBackOff => "CrashLoopBackOff",
-            Self::ErrImagePull => "ErrImagePull",
-            Self::ImagePullBackOff => "ImagePullBackOff",
-            Self::ErrImageNeverPull => "ErrImageNeverPull",
-            Self::ImageInspectError => "ImageInspectError",
-            Self::InvalidImageName => "InvalidImageName",
-            Self::RegistryUnavailable => "RegistryUnavailable",
-            Self::SignatureValidationFailed => "SignatureValidationFailed",
-            Self::CreateContainerConfigError => "CreateContainerConfigError",
-            Self::CreateContainerError => "CreateContainerError",
-            Self::RunContainerError => "RunContainerError",
-            Self::PostStartHookError => "PostStartHookError",
-        }
+    /// The reason behind the text of a status.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|reason| reason.as_str() == text)
+    }
+
+    /// It is the image that is missing.
+    pub fn is_of_image(self) -> bool {
+        matches!(
+            self,
+            Self::ErrImagePull
+                | Self::ImagePullBackOff
+                | Self::ErrImageNeverPull
+                | Self::ImageInspectError
+                | Self::InvalidImageName
+                | Self::RegistryUnavailable
+                | Self::SignatureValidationFailed
+        )
     }
 }
 
@@ -70,4 +94,18 @@ pub struct Waiting {
     pub reason: WaitReason,
     /// The sentence.
     pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WaitReason;
+
+    #[test]
+    fn every_reason_is_found_by_its_text() {
+        for reason in WaitReason::ALL {
+            assert_eq!(WaitReason::parse(reason.as_str()), Some(*reason));
+        }
+        assert_eq!(WaitReason::parse("PreCreateHookError"), None);
+        assert_eq!(WaitReason::RestartingAllContainers.as_str(), "RestartingAllContainers");
+    }
 }

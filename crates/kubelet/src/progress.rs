@@ -1,19 +1,25 @@
 //! What each pod's worker is doing this moment, and what it will do next.
 //!
-//! Owns one record per pod. Workers write; `klet why` reads. Nothing is decided
-//! from it.
+//! Owns one record per pod. Workers, and whoever makes calls for them, write;
+//! `klet why` reads. Nothing is decided from it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
-use kubelet_model::{Mono, PodUid};
+use kubelet_model::{ContainerName, Mono, PodUid};
+
+use crate::ports::Clock;
 
 /// One pod's progress.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Steps under way, oldest first.
     pub doing: Vec<Doing>,
+    /// Calls under way by the order in which they began; what the steps consist of.
+    pub calls: BTreeMap<u64, Doing>,
+    /// Since when each container fails to start.
+    pub failing: BTreeMap<ContainerName, Mono>,
     /// What the pod waits for while nothing is under way.
     pub waiting: Option<WaitingFor>,
     /// The last step that failed, until one like it succeeds.
@@ -25,7 +31,8 @@ pub struct Progress {
 /// A step under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doing {
-    /// In plain words: `create sandbox`, `start app`, `run the preStop hook of app`.
+    /// In plain words: a step is `create sandbox` or `start app`, a call is
+    /// `RunPodSandbox` or `preStop hook of app`.
     pub what: String,
     /// Since when.
     pub since: Mono,
@@ -90,9 +97,71 @@ pub struct NextTry {
     pub at: Mono,
 }
 
+impl Progress {
+    /// What is under way, as exactly as it is known, oldest first.
+    pub fn under_way(&self) -> impl Iterator<Item = &Doing> {
+        let steps = self.doing.iter().filter(|_| self.calls.is_empty());
+        self.calls.values().chain(steps)
+    }
+}
+
 /// Everybody's progress. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct ProgressBoard(Arc<Mutex<BTreeMap<PodUid, Progress>>>);
+
+/// Tells of the calls made for one pod. Cheap to clone.
+#[derive(Clone)]
+pub struct Calls {
+    board: ProgressBoard,
+    clock: Arc<dyn Clock>,
+    uid: PodUid,
+}
+
+/// A call under way, until dropped.
+#[must_use = "the call counts as ended once this is dropped"]
+pub struct CallUnderWay {
+    board: ProgressBoard,
+    uid: PodUid,
+    number: u64,
+}
+
+impl Calls {
+    /// Calls for this pod are told of on that board.
+    pub fn new(board: ProgressBoard, clock: Arc<dyn Clock>, uid: PodUid) -> Self {
+        Self { board, clock, uid }
+    }
+
+    /// A call begins.
+    pub fn begin(&self, what: impl Into<String>) -> CallUnderWay {
+        let doing = Doing { what: what.into(), since: self.clock.mono() };
+        let mut number = 0;
+        self.board.update(&self.uid, |progress| {
+            number = progress.calls.last_key_value().map_or(0, |(last, _)| last + 1);
+            progress.calls.insert(number, doing);
+        });
+        CallUnderWay { board: self.board.clone(), uid: self.uid.clone(), number }
+    }
+}
+
+impl CallUnderWay {
+    /// The same call, told in other words.
+    pub fn becomes(&self, what: String) {
+        let mut all = self.board.lock();
+        let calls = all.get_mut(&self.uid).map(|progress| &mut progress.calls);
+        if let Some(call) = calls.and_then(|calls| calls.get_mut(&self.number)) {
+            call.what = what;
+        }
+    }
+}
+
+impl Drop for CallUnderWay {
+    fn drop(&mut self) {
+        // A pod that is forgotten already stays so.
+        if let Some(progress) = self.board.lock().get_mut(&self.uid) {
+            progress.calls.remove(&self.number);
+        }
+    }
+}
 
 impl ProgressBoard {
     /// A pod's progress.
@@ -114,5 +183,45 @@ impl ProgressBoard {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<PodUid, Progress>> {
         self.0.lock().expect("progress lock: no code panics while holding it")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::SystemClock;
+
+    fn under_way(board: &ProgressBoard, uid: &PodUid) -> Vec<String> {
+        let progress = board.get(uid).unwrap_or_default();
+        progress.under_way().map(|one| one.what.clone()).collect()
+    }
+
+    #[test]
+    fn calls_are_told_while_they_last_and_instead_of_their_step() {
+        let (board, uid) = (ProgressBoard::default(), PodUid::new("u"));
+        let calls = Calls::new(board.clone(), Arc::new(SystemClock::new()), uid.clone());
+        let step = Doing { what: "start app".to_owned(), since: Mono::default() };
+        board.update(&uid, |progress| progress.doing.push(step));
+        assert_eq!(under_way(&board, &uid), ["start app"]);
+        let first = calls.begin("ImageStatus");
+        let second = calls.begin("PullImage");
+        second.becomes("PullImage: 1 of 2 MB".to_owned());
+        assert_eq!(under_way(&board, &uid), ["ImageStatus", "PullImage: 1 of 2 MB"]);
+        drop(first);
+        let third = calls.begin("CreateContainer");
+        assert_eq!(under_way(&board, &uid), ["PullImage: 1 of 2 MB", "CreateContainer"]);
+        drop((second, third));
+        assert_eq!(under_way(&board, &uid), ["start app"]);
+    }
+
+    #[test]
+    fn a_call_that_outlives_its_pod_does_not_bring_it_back() {
+        let (board, uid) = (ProgressBoard::default(), PodUid::new("u"));
+        let calls = Calls::new(board.clone(), Arc::new(SystemClock::new()), uid.clone());
+        let call = calls.begin("StopContainer");
+        board.remove(&uid);
+        call.becomes("StopContainer, still".to_owned());
+        drop(call);
+        assert_eq!(board.get(&uid), None);
     }
 }

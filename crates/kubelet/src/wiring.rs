@@ -38,19 +38,19 @@ impl Agent {
         let statuses = Statuses::default();
         let runtime = Metered::new(Arc::clone(&ports.runtime), Arc::clone(&metrics));
         let ports = Ports { runtime: Arc::new(runtime), ..ports };
-        let desired = pod_sources::start(&settings, &ports);
         let (observations, runtime) = pleg::start(&ports, &metrics, settings.follow_events);
         container_logs::start(&ports, &settings.log_rotation, &observations);
         let recorder = Recorder::new(Arc::clone(&ports.clock));
         let node = EventObject::Node(settings.node_name.clone());
         recorder.record(&node, EventType::Normal, "Starting", "Starting kubelet.");
+        let desired = pod_sources::start(&settings, &ports, &recorder);
         let progress = ProgressBoard::default();
         let probes = Probes::new(&ports, statuses.clone(), recorder.clone());
         let images = Images::start(&settings, &ports, &recorder, &metrics.images);
         let allocations = Allocations::load(&ports.fs, &settings.root_dir, metrics.resizes.clone());
         let lanes = settings.lanes;
         let settings = Arc::new(settings);
-        let volumes = Volumes::new(&ports, &settings, &recorder);
+        let volumes = Volumes::new(&ports, &settings, &recorder, &progress);
         let shared = Shared {
             ports,
             settings,

@@ -8,11 +8,9 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use serde_json::Value;
 
 use super::problem::{Field, Problem, Report};
+use crate::pod::CONFIG_MIRROR;
 
 const UNSUPPORTED: &str = "not supported by this release";
-
-/// Annotation of mirror pods, which only an API server holds.
-const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Fields of every kind of container that are acted on.
 macro_rules! container_fields {

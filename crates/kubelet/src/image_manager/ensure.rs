@@ -2,16 +2,23 @@
 //!
 //! Upstream: EnsureImageExists in pkg/kubelet/images/image_manager.go.
 
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use cri::v1;
+use futures_util::poll;
 use kubelet_config::go_duration::GoDuration;
 use kubelet_model::{DesiredPod, EventObject, EventType, Mono, WaitReason, Waiting};
+
+use tokio::time::sleep;
 
 use super::puller::{PullError, Pulled, error_text};
 use super::records::{Intent, PodCredentials, PullCredentials};
 use super::reference::{self, Reference};
 use super::{EnsuredImage, ImageProblem, Images, Manager};
+use crate::progress::Calls;
 
 /// What an error text begins with if the registry is to blame.
 const REGISTRY_UNAVAILABLE: &str = "RegistryUnavailable";
@@ -22,8 +29,11 @@ const SIGNATURE_VALIDATION_FAILED: &str = "SignatureValidationFailed";
 /// refuse: as long as upstream rests after an error.
 const TOLD_MAX: Duration = Duration::from_secs(10);
 
+/// How often it is told how far a pull is.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
 /// One pod's wish for one image.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Wish<'a> {
     /// The pod.
     pub pod: &'a DesiredPod,
@@ -33,6 +43,8 @@ pub struct Wish<'a> {
     pub image: &'a str,
     /// When to pull.
     pub policy: &'a str,
+    /// Where calls are told of while they last.
+    pub calls: &'a Calls,
 }
 
 impl Images {
@@ -110,7 +122,9 @@ impl Request<'_> {
         if !matches!(self.wish.policy, "IfNotPresent" | "Never") {
             return Ok(None);
         }
+        let call = self.wish.calls.begin(format!("ImageStatus {}", self.wish.image));
         let found = self.manager.ports.runtime.image_status(spec.clone()).await;
+        drop(call);
         found.map_err(|error| {
             let image = self.wish.image;
             let message = format!("Failed to inspect image {image:?}: {}", error_text(&error));
@@ -152,13 +166,36 @@ impl Request<'_> {
     ) -> Result<EnsuredImage, ImageProblem> {
         let (manager, image) = (self.manager, self.wish.image);
         let account = self.wish.pod.spec().service_account_name.as_deref().unwrap_or_default();
+        let call = self.wish.calls.begin(format!("logins for {}", reference.repository));
         let logins = manager.logins(&reference.repository, account).await;
+        drop(call);
         let intent = self.begin()?;
         self.tell(EventType::Normal, "Pulling", &format!("Pulling image {image:?}"));
         let began = self.now();
-        match manager.puller.pull(spec, logins, self.sandbox.clone()).await {
+        let name = spec.image.clone();
+        let pull = manager.puller.pull(spec, logins, self.sandbox.clone());
+        match self.tell_while(&name, pull).await {
             Ok(pulled) => Ok(self.succeeded(pulled, began, intent)),
             Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    /// Waits for a pull and tells meanwhile how far it is.
+    async fn tell_while<T>(&self, image: &str, pull: impl Future<Output = T>) -> T {
+        let call = self.wish.calls.begin(format!("PullImage {image}"));
+        let mut pull = pin!(pull);
+        // Joins or enters the queue, so that the first words are true.
+        if let Poll::Ready(done) = poll!(&mut pull) {
+            return done;
+        }
+        loop {
+            if let Some(state) = self.manager.puller.state(image) {
+                call.becomes(format!("PullImage {image}: {state}"));
+            }
+            tokio::select! { biased;
+                done = &mut pull => return done,
+                () = sleep(TELL_EVERY) => {}
+            }
         }
     }
 

@@ -28,7 +28,7 @@ use kubelet_model::Waiting;
 
 pub use ensure::Wish;
 pub use metrics::ImageMetrics;
-pub use progress::PullProgress;
+pub use progress::{PullProgress, PullState};
 pub use settings::ImageSettings;
 
 use crate::events::Recorder;
@@ -122,11 +122,11 @@ impl Images {
         &self.0.metrics
     }
 
-    /// How far the pull of an image, named as in a container's spec, has come.
-    /// `None` if it is not being pulled, or the runtime does not tell.
-    pub fn progress(&self, image: &str) -> Option<PullProgress> {
+    /// How far the pull of an image, named as in a container's spec, is; `None` if
+    /// nobody pulls it.
+    pub fn pull_state(&self, image: &str) -> Option<PullState> {
         let reference = reference::parse(image).ok()?;
-        self.0.puller.progress(&reference.pullable)
+        self.0.puller.state(&reference.pullable)
     }
 }
 

@@ -1,11 +1,13 @@
-//! How far each pull under way has come, where the runtime can tell.
+//! How far each pull has come: behind others, or under way and, where the runtime
+//! can tell, how many bytes of it are here.
 //!
-//! Owns what is known of downloads while pulls run. A runtime lists downloads
+//! Owns the order of pulls and what is known of downloads while they run. A runtime lists downloads
 //! without saying which pull they belong to: one that is first seen while a
 //! single pull runs is that pull's, any other is nobody's. There is no such
 //! thing upstream.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 
 use cri::Download;
@@ -19,7 +21,33 @@ pub struct PullProgress {
     pub total: u64,
 }
 
-/// Progress of every pull under way.
+/// How far a pull is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PullState {
+    /// Pulls are limited, and it waits for its turn.
+    Queued {
+        /// Behind so many others that run or wait.
+        behind: usize,
+    },
+    /// Under way, with its bytes if the runtime tells.
+    Running(Option<PullProgress>),
+}
+
+impl fmt::Display for PullState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let megabytes = |bytes: u64| bytes as f64 / 1e6;
+        match self {
+            Self::Queued { behind: 1 } => f.write_str("queued behind 1 other pull"),
+            Self::Queued { behind } => write!(f, "queued behind {behind} other pulls"),
+            Self::Running(None) => f.write_str("under way"),
+            Self::Running(Some(PullProgress { done, total })) => {
+                write!(f, "{:.1} MB of {:.1} MB", megabytes(*done), megabytes(*total))
+            }
+        }
+    }
+}
+
+/// Progress of every pull.
 #[derive(Default)]
 pub struct Board(Mutex<State>);
 
@@ -33,6 +61,8 @@ struct State {
 
 struct Pull {
     image: String,
+    /// It has its turn.
+    running: bool,
     downloads: BTreeMap<String, PullProgress>,
 }
 
@@ -43,12 +73,12 @@ pub struct Entry<'a> {
 }
 
 impl Board {
-    /// A pull begins.
-    pub fn begin(&self, image: &str) -> Entry<'_> {
+    /// A pull is asked for and waits for its turn; turns come in this order.
+    pub fn queue(&self, image: &str) -> Entry<'_> {
         let mut state = self.lock();
         let key = state.next;
         state.next += 1;
-        let pull = Pull { image: image.to_owned(), downloads: BTreeMap::new() };
+        let pull = Pull { image: image.to_owned(), running: false, downloads: BTreeMap::new() };
         state.pulls.insert(key, pull);
         Entry { board: self, key }
     }
@@ -65,7 +95,8 @@ impl Board {
                 }
             }
         }
-        let alone = pulls.len() == 1;
+        let mut running = pulls.values().filter(|pull| pull.running);
+        let alone = running.next().is_some() && running.next().is_none();
         for download in downloads {
             let progress =
                 PullProgress { done: download.done.min(download.total), total: download.total };
@@ -77,7 +108,7 @@ impl Board {
             if nobodys.contains(&download.name) {
                 continue;
             }
-            match pulls.values_mut().next() {
+            match pulls.values_mut().find(|pull| pull.running) {
                 Some(pull) if alone => {
                     pull.downloads.insert(download.name.clone(), progress);
                 }
@@ -86,19 +117,33 @@ impl Board {
         }
     }
 
-    /// Progress of the pull of an image; `None` if it is not known.
-    pub fn of(&self, image: &str) -> Option<PullProgress> {
+    /// How far the pull of an image is; `None` if nobody pulls it. Of several the
+    /// one that is ahead counts.
+    pub fn of(&self, image: &str) -> Option<PullState> {
         let state = self.lock();
-        let pull = state.pulls.values().find(|pull| pull.image == image)?;
+        let mut of_image = state.pulls.iter().filter(|(_, pull)| pull.image == image);
+        let (key, pull) = of_image.next()?;
+        if !pull.running {
+            return Some(PullState::Queued { behind: state.pulls.range(..key).count() });
+        }
         let sum = pull.downloads.values().fold(PullProgress::default(), |sum, one| PullProgress {
             done: sum.done.saturating_add(one.done),
             total: sum.total.saturating_add(one.total),
         });
-        (sum.total > 0).then_some(sum)
+        Some(PullState::Running((sum.total > 0).then_some(sum)))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("progress lock: no code panics while holding it")
+    }
+}
+
+impl Entry<'_> {
+    /// The pull has its turn.
+    pub fn run(&self) {
+        if let Some(pull) = self.board.lock().pulls.get_mut(&self.key) {
+            pull.running = true;
+        }
     }
 }
 
@@ -117,13 +162,40 @@ mod tests {
     }
 
     fn told(board: &Board, image: &str) -> Option<(u64, u64)> {
-        board.of(image).map(|p| (p.done, p.total))
+        match board.of(image)? {
+            PullState::Running(progress) => progress.map(|p| (p.done, p.total)),
+            PullState::Queued { behind } => panic!("{image} waits behind {behind}"),
+        }
+    }
+
+    fn begin<'b>(board: &'b Board, image: &str) -> Entry<'b> {
+        let entry = board.queue(image);
+        entry.run();
+        entry
+    }
+
+    #[test]
+    fn those_that_wait_know_how_many_are_ahead() {
+        let board = Board::default();
+        assert_eq!(board.of("x"), None);
+        let x = begin(&board, "x");
+        let (y, z) = (board.queue("y"), board.queue("z"));
+        assert_eq!(board.of("x"), Some(PullState::Running(None)));
+        assert_eq!(board.of("y"), Some(PullState::Queued { behind: 1 }));
+        assert_eq!(board.of("z"), Some(PullState::Queued { behind: 2 }));
+        board.note(&[download("a", 1, 10)]);
+        assert_eq!(told(&board, "x"), Some((1, 10)), "those that wait download nothing");
+        drop(x);
+        y.run();
+        assert_eq!(board.of("z"), Some(PullState::Queued { behind: 1 }));
+        drop((y, z));
+        assert_eq!(board.of("z"), None);
     }
 
     #[test]
     fn layers_add_up_and_stay_when_they_are_in() {
         let board = Board::default();
-        let pull = board.begin("x");
+        let pull = begin(&board, "x");
         assert_eq!(told(&board, "x"), None);
         board.note(&[download("a", 10, 100)]);
         assert_eq!(told(&board, "x"), Some((10, 100)));
@@ -138,9 +210,9 @@ mod tests {
     #[test]
     fn what_could_be_of_two_pulls_is_of_none() {
         let board = Board::default();
-        let _x = board.begin("x");
+        let _x = begin(&board, "x");
         board.note(&[download("a", 1, 10)]);
-        let y = board.begin("y");
+        let y = begin(&board, "y");
         board.note(&[download("a", 2, 10), download("b", 1, 10)]);
         assert_eq!((told(&board, "x"), told(&board, "y")), (Some((2, 10)), None));
         drop(y);

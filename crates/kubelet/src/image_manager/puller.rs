@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::flights::Flights;
 use super::keyring::Login;
-use super::progress::{Board, PullProgress};
+use super::progress::{Board, PullState};
 use super::settings::ImageSettings;
 use super::throttle::TokenBucket;
 use crate::ports::Clock;
@@ -97,8 +97,8 @@ impl Puller {
         self.0.flights.join(&key, begin).await
     }
 
-    /// How far the pull of an image has come.
-    pub fn progress(&self, image: &str) -> Option<PullProgress> {
+    /// How far the pull of an image is.
+    pub fn state(&self, image: &str) -> Option<PullState> {
         self.0.board.of(image)
     }
 }
@@ -110,6 +110,7 @@ impl Inner {
         logins: &[Login],
         sandbox: v1::PodSandboxConfig,
     ) -> Outcome {
+        let entry = self.board.queue(&spec.image);
         let _turn = match &self.turns {
             Some(turns) => turns.acquire().await.ok(),
             None => None,
@@ -118,7 +119,7 @@ impl Inner {
         if !self.has_token() {
             return Err(PullError { message: "pull QPS exceeded".to_owned(), unreachable: false });
         }
-        let entry = self.board.begin(&spec.image);
+        entry.run();
         let pulled = tokio::select! { biased;
             pulled = self.try_all(&spec, logins, sandbox) => pulled,
             () = self.follow_progress() => unreachable!("it never ends"),

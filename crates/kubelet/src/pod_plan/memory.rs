@@ -45,6 +45,8 @@ pub struct FailedStart {
     pub waiting: Waiting,
     /// Not before.
     pub retry_at: Mono,
+    /// When the first failure of its like came; none has succeeded since.
+    pub since: Mono,
 }
 
 /// A step of the whole pod that failed.
@@ -127,7 +129,12 @@ impl Memory {
         pause: Duration,
         now: Mono,
     ) {
-        let failure = FailedStart { waiting, retry_at: now + pause };
+        let alike = |before: &&FailedStart| {
+            let (old, new) = (before.waiting.reason, waiting.reason);
+            old == new || (old.is_of_image() && new.is_of_image())
+        };
+        let since = self.failed_starts.get(name).filter(alike).map_or(now, |before| before.since);
+        let failure = FailedStart { waiting, retry_at: now + pause, since };
         self.failed_starts.insert(name.clone(), failure);
     }
 

@@ -31,6 +31,7 @@ use kubelet_model::{
 
 pub use deadline::{Deadline, deadline};
 pub use ending::Ending;
+pub use grace::seconds_of_stop;
 pub use kubelet_model::restart::{RestartPolicy, restart_policy};
 pub use memory::{FailedStart, Memory, RETRY_AFTER_ERROR};
 pub use resize::{Resource, Stage, is_resizing, stages};

@@ -52,7 +52,7 @@ pub(super) async fn run(config: Config, ports: SourcePorts, sender: mpsc::Sender
         // Watch first: what changes during the scan is then announced.
         watch.establish(ports.fs.as_ref());
         let (pods, notices) = scanner.scan().await;
-        notices.iter().for_each(Notice::log);
+        notices.iter().for_each(|notice| notice.tell(&ports.recorder));
         if let Some(pods) = pods {
             let update = SourceUpdate { source: Source::File, pods, complete: scanner.complete() };
             if sender.send(update).await.is_err() {

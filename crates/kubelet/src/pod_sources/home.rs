@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::manifest::{self, MAX_BYTES, Origin};
 
 use super::scan::FILES_MAX;
@@ -37,9 +38,7 @@ pub async fn find_manifest(fs: &dyn Fs, path: &Path, node_name: &str, uid: &str)
         let Ok(bytes) = fs.read(&file, MAX_BYTES) else { continue };
         match manifest::prepare(&bytes, node_name, &Origin::File(file.clone())) {
             Ok(prepared) => {
-                let own = |pod: &k8s_openapi::api::core::v1::Pod| {
-                    pod.metadata.uid.as_deref() == Some(uid)
-                };
+                let own = |pod: &Pod| pod.metadata.uid.as_deref() == Some(uid);
                 if prepared.pods.iter().any(own) {
                     return ManifestHome::File { path: file, pods: prepared.pods.len() };
                 }
@@ -54,6 +53,65 @@ pub async fn find_manifest(fs: &dyn Fs, path: &Path, node_name: &str, uid: &str)
     ManifestHome::Nowhere { broken }
 }
 
+/// A manifest that names a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namesake {
+    /// The manifest.
+    pub path: PathBuf,
+    /// Why it cannot be used, if it cannot.
+    pub problem: Option<String>,
+}
+
+/// The manifests that define a pod of this name, with or without the node's name at
+/// its end, or that would if they could be used. Of a namespace, if one is given.
+pub async fn namesakes(
+    fs: &dyn Fs,
+    path: &Path,
+    node_name: &str,
+    namespace: Option<&str>,
+    name: &str,
+) -> Vec<Namesake> {
+    let suffix = format!("-{node_name}");
+    let bare = name.strip_suffix(&suffix).unwrap_or(name);
+    let is_meant = |pod: &Pod| {
+        let given = pod.metadata.name.as_deref().unwrap_or_default();
+        let within = pod.metadata.namespace.as_deref().filter(|given| !given.is_empty());
+        let same = given == name || given.strip_suffix(&suffix).unwrap_or(given) == bare;
+        same && namespace.is_none_or(|wanted| within.unwrap_or("default") == wanted)
+    };
+    let mut found = Vec::new();
+    for file in manifests(fs, path) {
+        let Ok(bytes) = fs.read(&file, MAX_BYTES) else { continue };
+        let prepared = manifest::prepare(&bytes, node_name, &Origin::File(file.clone()));
+        let (meant, problem) = match prepared {
+            Ok(prepared) => (prepared.pods.iter().any(is_meant), None),
+            Err(problems) => {
+                let meant = match manifest::decode(&bytes) {
+                    Ok(decoded) => decoded.pods.iter().any(is_meant),
+                    Err(_) => mentions(&file, &String::from_utf8_lossy(&bytes), bare),
+                };
+                (meant, Some(first_of(&problems)))
+            }
+        };
+        if meant && found.len() < BROKEN_MAX {
+            found.push(Namesake { path: file, problem });
+        }
+        // Thousands of manifests must not hold up the rest of the agent.
+        tokio::task::yield_now().await;
+    }
+    found
+}
+
+/// Does a file that cannot be decoded seem to be about a pod of this name?
+fn mentions(file: &Path, text: &str, name: &str) -> bool {
+    let named = |line: &str| {
+        let plain: String = line.chars().filter(|c| !"\"'{},".contains(*c)).collect();
+        let mut values = plain.split("name:").skip(1);
+        values.any(|rest| rest.split_whitespace().next() == Some(name))
+    };
+    file.file_stem().is_some_and(|stem| stem == name) || text.lines().any(named)
+}
+
 /// Manifests that cannot be used, and why, a few at the most.
 pub async fn broken_manifests(fs: &dyn Fs, path: &Path, node_name: &str) -> Vec<String> {
     match find_manifest(fs, path, node_name, "").await {
@@ -63,12 +121,16 @@ pub async fn broken_manifests(fs: &dyn Fs, path: &Path, node_name: &str) -> Vec<
 }
 
 fn describe(file: &Path, problems: &[manifest::Problem]) -> Option<String> {
-    let first = problems.first()?;
-    let more = match problems.len() - 1 {
-        0 => String::new(),
-        more => format!(" (and {more} more)"),
-    };
-    Some(format!("{}: {first}{more}", file.display()))
+    (!problems.is_empty()).then(|| format!("{}: {}", file.display(), first_of(problems)))
+}
+
+/// The first problem, and how many more there are.
+fn first_of(problems: &[manifest::Problem]) -> String {
+    let first = problems.first().map(ToString::to_string).unwrap_or_default();
+    match problems.len() {
+        0 | 1 => first,
+        several => format!("{first} (and {} more)", several - 1),
+    }
 }
 
 /// The files that the source reads.
@@ -127,5 +189,28 @@ mod tests {
         assert!(broken[0].contains("bad.yaml: line ") && broken[0].contains("image"), "{broken:?}");
         let none = find_manifest(&RealFs, &dir.path().join("absent"), "n1", "u").await;
         assert_eq!(none, ManifestHome::Nowhere { broken: Vec::new() });
+    }
+
+    #[tokio::test]
+    async fn manifests_are_found_by_the_name_of_their_pod() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |file: &str, text: String| std::fs::write(dir.path().join(file), text).unwrap();
+        let web = POD.replace("NAME", "web");
+        put("a.yaml", web.clone());
+        put("b.yaml", web.replace("image: i", "image: i, restartPolicy: Sometimes"));
+        put("c.yaml", web.replace("image: i", "image: 5"));
+        put("d.yaml", web.replace("name: web", "name: web, namespace: other"));
+        put("e.yaml", POD.replace("NAME", "db"));
+        put("web.yaml", "no: [manifest".to_owned());
+        for name in ["web", "web-n1"] {
+            let all = namesakes(&RealFs, dir.path(), "n1", Some("default"), name).await;
+            let files: Vec<_> = all.iter().map(|one| one.path.file_name().unwrap()).collect();
+            assert_eq!(files, ["a.yaml", "b.yaml", "c.yaml", "web.yaml"], "{all:?}");
+            let broken: Vec<_> = all.iter().map(|one| one.problem.is_some()).collect();
+            assert_eq!(broken, [false, true, true, true]);
+        }
+        let anywhere = namesakes(&RealFs, dir.path(), "n1", None, "web").await;
+        assert_eq!(anywhere.len(), 5);
+        assert_eq!(namesakes(&RealFs, dir.path(), "n1", None, "nobody").await, []);
     }
 }

@@ -8,11 +8,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kubelet_model::pod::{CONFIG_SEEN, CONFIG_SOURCE};
+use kubelet_model::pod::{CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
 use kubelet_model::{DesiredPod, FullName, PodSet, PodUid, Source};
-
-/// Annotation that only an API server's copy of a static pod has.
-const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Everything one source wants.
 #[derive(Debug, Clone)]
@@ -34,6 +31,8 @@ pub struct Duplicate {
     pub full_name: FullName,
     /// Its uid.
     pub uid: PodUid,
+    /// Another pod of the same source has its name.
+    pub by_name: bool,
 }
 
 /// What an update did.
@@ -78,9 +77,10 @@ impl Merger {
                 continue;
             };
             let elsewhere = self.sources.values().any(|other| other.pods.contains_key(pod.uid()));
+            let by_name = names.contains(pod.full_name());
             if elsewhere || pods.contains_key(pod.uid()) || !names.insert(pod.full_name().clone()) {
                 let (full_name, uid) = (pod.full_name().clone(), pod.uid().clone());
-                applied.duplicates.push(Duplicate { source, full_name, uid });
+                applied.duplicates.push(Duplicate { source, full_name, uid, by_name });
                 continue;
             }
             let uid = pod.uid().clone();

@@ -21,10 +21,11 @@ use std::time::Duration;
 use kubelet_model::{PodSet, Source};
 use tokio::sync::{mpsc, watch};
 
+use crate::events::Recorder;
 use crate::ports::{Clock, Fs, HttpFetch, Ports, Tasks};
 use crate::settings::Settings;
 
-pub use home::{ManifestHome, broken_manifests, find_manifest};
+pub use home::{ManifestHome, Namesake, broken_manifests, find_manifest, namesakes};
 pub use merge::{Applied, Duplicate, Merger, SourceUpdate};
 
 /// Updates in flight: one per source. A source with more to say waits, and then
@@ -68,10 +69,11 @@ struct SourcePorts {
     http: Arc<dyn HttpFetch>,
     clock: Arc<dyn Clock>,
     tasks: Tasks,
+    recorder: Recorder,
 }
 
 /// Starts every configured source.
-pub fn start(settings: &Settings, ports: &Ports) -> PodSetReader {
+pub fn start(settings: &Settings, ports: &Ports, recorder: &Recorder) -> PodSetReader {
     start_with(
         settings,
         &SourcePorts {
@@ -79,6 +81,7 @@ pub fn start(settings: &Settings, ports: &Ports) -> PodSetReader {
             http: ports.http.clone(),
             clock: ports.clock.clone(),
             tasks: ports.tasks.clone(),
+            recorder: recorder.clone(),
         },
     )
 }
@@ -114,7 +117,7 @@ fn start_with(settings: &Settings, ports: &SourcePorts) -> PodSetReader {
     }
     let merger = Merger::new(configured);
     let (writer, reader) = watch::channel(Arc::new(merger.snapshot()));
-    let work = merge_updates(merger, updates, PodSetWriter(writer), ports.clock.clone());
+    let work = merge_updates(merger, updates, PodSetWriter(writer), ports.clone());
     ports.tasks.spawn(work);
     PodSetReader(reader)
 }
@@ -141,12 +144,12 @@ async fn merge_updates(
     mut merger: Merger,
     mut updates: mpsc::Receiver<SourceUpdate>,
     writer: PodSetWriter,
-    clock: Arc<dyn Clock>,
+    ports: SourcePorts,
 ) {
     let mut reported = Vec::new();
     while let Some(update) = updates.recv().await {
         let source = update.source;
-        let applied = merger.apply(update, clock.wall());
+        let applied = merger.apply(update, ports.clock.wall());
         for duplicate in applied.duplicates.iter().filter(|one| !reported.contains(*one)) {
             tracing::error!(
                 source = source.as_str(),
@@ -154,6 +157,10 @@ async fn merge_updates(
                 uid = %duplicate.uid,
                 "pod ignored: another one with this name or uid is already desired"
             );
+            if duplicate.by_name {
+                let Duplicate { full_name, uid, .. } = duplicate;
+                notice::record_duplicate(&ports.recorder, source, full_name, uid);
+            }
         }
         reported.retain(|one: &Duplicate| one.source != source);
         reported.extend(applied.duplicates);

@@ -1,11 +1,13 @@
 //! What a source tells the operator, each once per change.
 //!
-//! Scanning returns notices as data; only `log` writes them out.
+//! Scanning returns notices as data; only `tell` and `log` write them out.
 
 use std::path::PathBuf;
 
-use kubelet_model::FullName;
 use kubelet_model::manifest::Problem;
+use kubelet_model::{EventObject, EventType, FullName, PodUid, Source};
+
+use crate::events::Recorder;
 
 /// Problems written out per notice; the rest is counted.
 const PROBLEMS_SHOWN: usize = 10;
@@ -30,7 +32,7 @@ pub(super) enum Notice {
     /// An entry is no manifest.
     Skipped { path: PathBuf, why: &'static str },
     /// A pod is already defined by another file.
-    Duplicate { path: PathBuf, full_name: FullName, by: PathBuf },
+    Duplicate { path: PathBuf, full_name: FullName, uid: PodUid, by: PathBuf },
     /// The manifest path does not exist.
     Missing { path: PathBuf },
     /// The manifest path cannot be looked at.
@@ -50,7 +52,36 @@ pub(super) enum Notice {
     WatchFailed { path: PathBuf, why: String },
 }
 
+/// Records that a pod is ignored because another of the same source has its name.
+pub(super) fn record_duplicate(
+    recorder: &Recorder,
+    source: Source,
+    full_name: &FullName,
+    uid: &PodUid,
+) {
+    let (name, namespace) = full_name.parts().unwrap_or_default();
+    let message = format!(
+        "Error validating pod {name}_{namespace}({uid}) from {} due to duplicate pod name {name:?}, ignoring",
+        source.as_str()
+    );
+    let object = EventObject::Pod {
+        uid: uid.clone(),
+        name: name.to_owned(),
+        namespace: namespace.to_owned(),
+        field_path: String::new(),
+    };
+    recorder.record(&object, EventType::Warning, "FailedValidation", message);
+}
+
 impl Notice {
+    /// Writes the notice to the log, and an event of what upstream has one for.
+    pub(super) fn tell(&self, recorder: &Recorder) {
+        self.log();
+        if let Self::Duplicate { full_name, uid, .. } = self {
+            record_duplicate(recorder, Source::File, full_name, uid);
+        }
+    }
+
     /// Writes the notice to the log.
     pub(super) fn log(&self) {
         match self {
@@ -71,7 +102,7 @@ impl Notice {
             Self::Skipped { path, why } => {
                 tracing::warn!(file = %path.display(), why, "not a manifest, skipped");
             }
-            Self::Duplicate { path, full_name, by } => tracing::error!(
+            Self::Duplicate { path, full_name, by, .. } => tracing::error!(
                 file = %path.display(),
                 pod = %full_name,
                 defined_by = %by.display(),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use kubelet_model::FullName;
+use kubelet_model::{FullName, PodUid};
 
 use super::PODS_MAX;
 use super::known::{Known, ManifestReader};
@@ -258,7 +258,8 @@ impl Scanner {
                     Some(by) => {
                         let key = format!("{DUPLICATE} {full_name} {}", path.display());
                         let (path, by) = (path.clone(), by.clone());
-                        notices.push((key, Notice::Duplicate { path, full_name, by }));
+                        let uid = PodUid::new(meta.uid.as_deref().unwrap_or_default());
+                        notices.push((key, Notice::Duplicate { path, full_name, uid, by }));
                     }
                     None => {
                         owners.insert(full_name, path.clone());

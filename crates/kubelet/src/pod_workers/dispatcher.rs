@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::PodStatus;
-use kubelet_model::{DesiredPod, EventObject, EventType, FullName, Grace, PodSet, PodUid};
+use kubelet_model::{DesiredPod, EventObject, FullName, Grace, PodSet, PodUid};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
+use super::events::resize_news;
 use super::lifecycle::{self, Command, WorkerFacts};
 use super::worker::{Intent, Order, Report, Worker};
 use super::{Shared, orphan_files};
-use crate::allocation::{News, PendingReason, Refusal, resize_message};
 use crate::container_manager::PodContainers;
 use crate::container_manager::allocatable::Allocatable;
 use crate::pleg::Existing;
@@ -174,21 +174,7 @@ impl Dispatcher {
         let node = Some(node).filter(|node| *node != Allocatable::default());
         let (given, news) = shared.allocations.review(&desired, active, node, wall);
         for one in &news {
-            let (pod, kind, reason, text) = match one {
-                News::Started { pod, .. } => {
-                    let text = resize_message("Pod resize started", pod.asked(), "");
-                    (pod, EventType::Normal, "ResizeStarted", text)
-                }
-                News::Pending { pod, refusal: Refusal { reason, message } } => {
-                    let what = format!("Pod resize {}", reason.as_str());
-                    let text = resize_message(&what, pod.asked(), message);
-                    let reason = match reason {
-                        PendingReason::Deferred => "ResizeDeferred",
-                        PendingReason::Infeasible => "ResizeInfeasible",
-                    };
-                    (pod, EventType::Warning, reason, text)
-                }
-            };
+            let (pod, kind, reason, text) = resize_news(one);
             tracing::info!(pod = %pod.full_name(), uid = %pod.uid(), reason, "pod asks for another size");
             shared.recorder.record(&EventObject::pod(pod), kind, reason, text);
         }

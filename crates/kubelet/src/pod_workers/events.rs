@@ -5,7 +5,27 @@
 use kubelet_model::{Action, DesiredPod, EventObject, EventType, WaitReason};
 
 use super::worker::{Decision, Order, Worker};
+use crate::allocation::{News, PendingReason, Refusal, resize_message};
 use crate::runtime_manager::ActionError;
+
+/// What users are told of a resize that was allocated, or not.
+pub(super) fn resize_news(news: &News) -> (&DesiredPod, EventType, &'static str, String) {
+    match news {
+        News::Started { pod, .. } => {
+            let text = resize_message("Pod resize started", pod.asked(), "");
+            (pod, EventType::Normal, "ResizeStarted", text)
+        }
+        News::Pending { pod, refusal: Refusal { reason, message } } => {
+            let what = format!("Pod resize {}", reason.as_str());
+            let text = resize_message(&what, pod.asked(), message);
+            let reason = match reason {
+                PendingReason::Deferred => "ResizeDeferred",
+                PendingReason::Infeasible => "ResizeInfeasible",
+            };
+            (pod, EventType::Warning, reason, text)
+        }
+    }
+}
 
 impl Worker {
     pub(super) fn record(
@@ -18,12 +38,26 @@ impl Worker {
         self.shared.recorder.record(&EventObject::pod(pod), kind, reason, text);
     }
 
+    /// What is wrong with the network that the plan needs.
+    pub(super) fn missing_network(&self, order: &Order, decision: &Decision) -> Option<&String> {
+        let spec = order.pod.as_ref().map(DesiredPod::spec);
+        let host_network = spec.is_some_and(|spec| spec.host_network == Some(true));
+        let makes_sandbox = |action: &Action| matches!(action, Action::CreateSandbox { .. });
+        let needed = !host_network && decision.steps.iter().flatten().any(makes_sandbox);
+        self.runtime.network_problem.as_ref().filter(|_| needed)
+    }
+
+    /// The runtime does not tell how the pod is.
+    pub(super) fn tell_of_blindness(&self, order: &Order, problem: &str) {
+        let Some(pod) = &order.pod else { return };
+        let text = format!("error determining status: {problem}");
+        self.record(pod, EventType::Warning, "FailedSync", text);
+    }
+
     /// The plan must wait, perhaps for the network.
     pub(super) fn tell_of_wait(&self, order: &Order, decision: &Decision) {
         let Some(pod) = &order.pod else { return };
-        let needs_network = pod.spec().host_network != Some(true)
-            && decision.steps.iter().flatten().any(|a| matches!(a, Action::CreateSandbox { .. }));
-        if let Some(problem) = self.runtime.network_problem.as_ref().filter(|_| needs_network) {
+        if let Some(problem) = self.missing_network(order, decision) {
             let text = format!("network is not ready: {problem}");
             self.record(pod, EventType::Warning, "NetworkNotReady", text);
         }

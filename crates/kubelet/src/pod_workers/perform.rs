@@ -8,8 +8,8 @@ use tokio::time::sleep;
 use super::lane::Lane;
 use super::worker::{Decision, Intent, Order, Worker};
 use crate::pod_plan::RETRY_AFTER_ERROR;
-use crate::progress::Obstacle;
-use crate::runtime_manager::{ActionError, Executor, PodIdentity};
+use crate::progress::{Calls, Obstacle};
+use crate::runtime_manager::{ActionError, Executor, Means, PodIdentity};
 
 impl Worker {
     /// Asks for a fresh look and waits for it, or for a new order.
@@ -47,16 +47,16 @@ impl Worker {
             None => self.identity_from_runtime(),
         };
         let shared = &self.shared;
-        let mut executor = Executor::new(
-            shared.ports.clone(),
-            Arc::clone(&shared.settings),
-            shared.recorder.clone(),
-            shared.images.clone(),
-            shared.allocations.clone(),
-            identity,
-            order.pod.clone(),
-            seen,
-        );
+        let means = Means {
+            ports: shared.ports.clone(),
+            settings: Arc::clone(&shared.settings),
+            recorder: shared.recorder.clone(),
+            images: shared.images.clone(),
+            allocations: shared.allocations.clone(),
+        };
+        let clock = Arc::clone(&shared.ports.clock);
+        let calls = Calls::new(shared.progress.clone(), clock, self.uid.clone());
+        let mut executor = Executor::new(means, calls, identity, order.pod.clone(), seen);
         if let Some(pod) = &order.pod {
             executor = executor.with_volumes(self.mountables(), self.can_read_only(pod));
         }

@@ -8,7 +8,7 @@ use kubelet_model::{Action, ContainerName, DesiredPod, ObservedPod, Steps, WaitR
 use tokio::time::sleep;
 
 use super::worker::{Decision, Order, Worker};
-use crate::image_manager::PullProgress;
+use crate::image_manager::PullState;
 use crate::status_manager::Stage;
 
 /// How often the status is brought up to date.
@@ -64,26 +64,31 @@ impl Worker {
         let pull = |name: &ContainerName| {
             let (_, container) = pod.container(name.as_str())?;
             let image = container.image.as_deref()?;
-            let message = message(image, self.shared.images.progress(image)?);
+            let message = message(image, self.shared.images.pull_state(image)?)?;
             Some((name.clone(), Waiting { reason, message }))
         };
         names.filter_map(pull).collect()
     }
 }
 
-fn message(image: &str, progress: PullProgress) -> String {
-    let megabytes = |bytes: u64| bytes as f64 / 1e6;
-    let (done, total) = (megabytes(progress.done), megabytes(progress.total));
-    format!("Pulling image \"{image}\": {done:.1} MB of {total:.1} MB")
+/// What is known of a pull beyond that it is under way.
+fn message(image: &str, state: PullState) -> Option<String> {
+    (state != PullState::Running(None)).then(|| format!("Pulling image {image:?}: {state}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image_manager::PullProgress;
 
     #[test]
-    fn progress_is_told_in_megabytes() {
+    fn it_is_told_how_far_a_pull_is() {
         let progress = PullProgress { done: 12_340_000, total: 45_600_000 };
-        assert_eq!(message("a/b:1", progress), "Pulling image \"a/b:1\": 12.3 MB of 45.6 MB");
+        let told = |state| message("a/b:1", state);
+        let running = told(PullState::Running(Some(progress)));
+        assert_eq!(running.unwrap(), "Pulling image \"a/b:1\": 12.3 MB of 45.6 MB");
+        let queued = told(PullState::Queued { behind: 2 });
+        assert_eq!(queued.unwrap(), "Pulling image \"a/b:1\": queued behind 2 other pulls");
+        assert_eq!(told(PullState::Running(None)), None);
     }
 }

@@ -1,6 +1,8 @@
 //! What a worker lets others know of its progress, for `klet why`.
 
-use kubelet_model::{Action, Mono};
+use std::collections::BTreeMap;
+
+use kubelet_model::{Action, ContainerName, Mono};
 
 use super::perform::kind_of;
 use super::worker::{Decision, Order, Worker};
@@ -13,6 +15,7 @@ impl Worker {
         let now = self.now();
         self.shared.progress.update(&self.uid, |progress| {
             progress.doing.clear();
+            progress.failing = self.failing();
             let since = progress.waiting.as_ref().filter(|old| old.what == what);
             let since = since.map_or(now, |old| old.since);
             progress.waiting = Some(WaitingFor { what, since });
@@ -37,19 +40,23 @@ impl Worker {
         let obstacle = if decision.steps.is_empty() {
             if decision.waiting.is_empty() { Obstacle::Nothing } else { Obstacle::Retry }
         } else {
-            self.obstacle(order)
+            self.obstacle(order, decision)
         };
         self.show_waiting(obstacle, wake_at.map(next));
     }
 
-    fn obstacle(&self, order: &Order) -> Obstacle {
-        let host_network =
-            order.pod.as_ref().is_some_and(|pod| pod.spec().host_network == Some(true));
-        match (&self.runtime.problem, &self.runtime.network_problem) {
+    fn obstacle(&self, order: &Order, decision: &Decision) -> Obstacle {
+        match (&self.runtime.problem, self.missing_network(order, decision)) {
             (Some(problem), _) => Obstacle::Runtime(problem.clone()),
-            (None, Some(problem)) if !host_network => Obstacle::Network(problem.clone()),
-            _ => Obstacle::Retry,
+            (None, Some(problem)) => Obstacle::Network(problem.clone()),
+            (None, None) => Obstacle::Retry,
         }
+    }
+
+    /// Since when each container fails to start.
+    fn failing(&self) -> BTreeMap<ContainerName, Mono> {
+        let failed = self.memory.failed_starts.iter();
+        failed.map(|(name, failure)| (name.clone(), failure.since)).collect()
     }
 
     /// A step is under way.
@@ -58,6 +65,7 @@ impl Worker {
         self.shared.progress.update(&self.uid, |progress| {
             let doing = |action| Doing { what: kind_of(action), since };
             progress.doing = step.iter().map(doing).collect();
+            progress.failing = self.failing();
             (progress.waiting, progress.next) = (None, None);
         });
     }

@@ -213,13 +213,8 @@ impl Worker {
     /// `Some` if the plan must wait: for the runtime, its network, the pod's volumes,
     /// or a retry time.
     fn blocked_until(&self, order: &Order, decision: &Decision) -> Option<Option<Mono>> {
-        let host_network =
-            order.pod.as_ref().is_some_and(|pod| pod.spec().host_network == Some(true));
-        let mut actions = decision.steps.iter().flatten();
-        let needs_network =
-            !host_network && actions.any(|a| matches!(a, Action::CreateSandbox { .. }));
-        let unusable = self.runtime.problem.is_some()
-            || (needs_network && self.runtime.network_problem.is_some());
+        let unusable =
+            self.runtime.problem.is_some() || self.missing_network(order, decision).is_some();
         if (unusable && !decision.steps.is_empty()) || self.awaits_volumes(&decision.steps) {
             return Some(decision.wake_at);
         }
@@ -313,7 +308,7 @@ impl Worker {
 
     fn decide_live(&mut self, pod: &DesiredPod, seen: &ObservedPod) -> Decision {
         let now = self.now();
-        let grace = Grace::from_secs(pod.spec().termination_grace_period_seconds.unwrap_or(30));
+        let grace = Grace::from_secs(Grace::seconds_of(pod.spec()));
         if !self.ended_itself {
             self.refuse_what_cannot_run(pod, seen);
             let time_is_up_at = self.watch_deadline(pod, seen);
@@ -395,10 +390,8 @@ impl Worker {
     /// A pod that cannot be looked at has a status that says why.
     fn report_blindness(&mut self, order: &Order, seen: &ObservedPod) {
         let Some(problem) = self.seen.problem() else { return };
-        if let Some(pod) = order.pod.as_ref().filter(|_| self.blindness.as_ref() != Some(&problem))
-        {
-            let text = format!("error determining status: {problem}");
-            self.record(pod, EventType::Warning, "FailedSync", text);
+        if self.blindness.as_ref() != Some(&problem) {
+            self.tell_of_blindness(order, &problem);
         }
         let stage = match order.intent {
             Intent::Run => Stage::Live,

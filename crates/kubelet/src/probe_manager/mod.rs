@@ -15,6 +15,7 @@ mod table;
 mod tests;
 mod worker;
 
+pub(crate) use plan::RESTART_GRACE;
 pub use table::ProbeWatch;
 
 use std::sync::{Arc, Mutex, MutexGuard};

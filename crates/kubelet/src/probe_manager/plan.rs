@@ -9,7 +9,7 @@ use kubelet_model::{ContainerId, ProbeKind, ProbeResult};
 
 /// A container that started this long before the agent was probed by the one
 /// before it, whose verdict stands until this one has its own.
-const RESTART_GRACE: SignedDuration = SignedDuration::from_secs(10);
+pub(crate) const RESTART_GRACE: SignedDuration = SignedDuration::from_secs(10);
 
 /// What of a probe decides about timing and thresholds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

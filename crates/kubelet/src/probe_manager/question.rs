@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, EnvVar, HTTPGetAction, Probe};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar, HTTPGetAction, Probe};
+use kubelet_model::containers::{port_number, valid_port};
 
 use crate::ports::{HttpRequest, PROBE_USER_AGENT, Scheme};
 use crate::runtime_manager::env::expand;
@@ -36,11 +36,14 @@ pub(super) fn question(
     }
     if let Some(socket) = &probe.tcp_socket {
         let host = socket.host.clone().unwrap_or_default();
-        return Ok(Question::Tcp { host, port: resolve_port(&socket.port, container)? });
+        return Ok(Question::Tcp {
+            host,
+            port: port_number(&socket.port, named_ports(container))?,
+        });
     }
     if let Some(grpc) = &probe.grpc {
         let service = grpc.service.clone().unwrap_or_default();
-        return Ok(Question::Grpc { port: port(grpc.port.into())?, service });
+        return Ok(Question::Grpc { port: valid_port(grpc.port.into())?, service });
     }
     Err(format!("missing probe handler for {pod}:{}", container.name))
 }
@@ -74,7 +77,7 @@ fn http(
     Ok(HttpRequest {
         scheme,
         host: get.host.clone().unwrap_or_default(),
-        port: resolve_port(&get.port, container)?,
+        port: port_number(&get.port, named_ports(container))?,
         path: get.path.clone().unwrap_or_default(),
         headers: headers.map(|header| (header.name.clone(), header.value.clone())).collect(),
         user_agent: PROBE_USER_AGENT.to_owned(),
@@ -82,24 +85,8 @@ fn http(
     })
 }
 
-/// A port by its number, by its name in the container, or by a number in quotes.
-fn resolve_port(given: &IntOrString, container: &Container) -> Result<u16, String> {
-    match given {
-        IntOrString::Int(number) => port((*number).into()),
-        IntOrString::String(name) => {
-            let mut named = container.ports.iter().flatten();
-            let named = named.find(|port| port.name.as_ref() == Some(name));
-            match named {
-                Some(found) => port(found.container_port.into()),
-                None => port(name.parse().map_err(|_| format!("port {name} not found"))?),
-            }
-        }
-    }
-}
-
-fn port(number: i64) -> Result<u16, String> {
-    let valid = u16::try_from(number).ok().filter(|port| *port > 0);
-    valid.ok_or_else(|| format!("invalid port number: {number}"))
+fn named_ports(container: &Container) -> &[ContainerPort] {
+    container.ports.as_deref().unwrap_or_default()
 }
 
 /// Only what the manifest spells out: a value from elsewhere counts as empty.

@@ -20,6 +20,7 @@ use crate::container_manager::PodContainers;
 use crate::events::Recorder;
 use crate::image_manager::Images;
 use crate::ports::{DirEntry, Ports};
+use crate::progress::Calls;
 use crate::settings::Settings;
 use crate::volume_manager::Mountables;
 
@@ -106,6 +107,21 @@ pub enum ActionError {
     },
 }
 
+/// What every executor works with, whichever pod it is for.
+#[derive(Clone)]
+pub struct Means {
+    /// Everything outside.
+    pub ports: Ports,
+    /// What the agent was told.
+    pub settings: Arc<Settings>,
+    /// What users are told of.
+    pub recorder: Recorder,
+    /// Images.
+    pub images: Images,
+    /// What pods are given.
+    pub allocations: Allocations,
+}
+
 /// Performs actions for one pod.
 #[derive(Clone)]
 pub struct Executor {
@@ -114,6 +130,8 @@ pub struct Executor {
     pub(super) recorder: Recorder,
     pub(super) images: Images,
     pub(super) allocations: Allocations,
+    /// Where calls are told of while they last.
+    pub(super) calls: Calls,
     pub(super) identity: PodIdentity,
     pub(super) pod: Option<DesiredPod>,
     pub(super) sandbox: Option<(SandboxId, u32)>,
@@ -126,17 +144,14 @@ pub struct Executor {
 
 impl Executor {
     /// An executor for a pod as it was observed. `pod` is its spec, if known.
-    #[allow(clippy::too_many_arguments, reason = "a constructor, called once")]
     pub fn new(
-        ports: Ports,
-        settings: Arc<Settings>,
-        recorder: Recorder,
-        images: Images,
-        allocations: Allocations,
+        means: Means,
+        calls: Calls,
         identity: PodIdentity,
         pod: Option<DesiredPod>,
         seen: &ObservedPod,
     ) -> Self {
+        let Means { ports, settings, recorder, images, allocations } = means;
         let sandbox = seen.sandboxes.first().map(|s| (s.id.clone(), s.attempt));
         let ended = Ended::default();
         Self {
@@ -145,6 +160,7 @@ impl Executor {
             recorder,
             images,
             allocations,
+            calls,
             identity,
             pod,
             sandbox,
@@ -173,16 +189,21 @@ impl Executor {
             Action::StopContainer { id, name, grace, why, after } => {
                 return self.stop_container(id, name, *grace, *why, after).await;
             }
-            Action::StopSandbox { id } => unless_gone(runtime.stop_pod_sandbox(id.as_str()).await)?,
+            Action::StopSandbox { id } => {
+                let _call = self.calls.begin("StopPodSandbox");
+                unless_gone(runtime.stop_pod_sandbox(id.as_str()).await)?;
+            }
             Action::RemoveContainer { id, name, restart_count, keep_log } => {
                 // The link first: once the container is gone nobody knows its link.
                 self.remove_link(name, id)?;
                 if !keep_log {
                     self.remove_log(name, *restart_count)?;
                 }
+                let _call = self.calls.begin(format!("RemoveContainer {name}"));
                 unless_gone(runtime.remove_container(id.as_str()).await)?;
             }
             Action::RemoveSandbox { id } => {
+                let _call = self.calls.begin("RemovePodSandbox");
                 unless_gone(runtime.remove_pod_sandbox(id.as_str()).await)?;
             }
             Action::LinkLog { id, name, restart_count } => {
@@ -208,6 +229,7 @@ impl Executor {
             return Ok(self.settings.node_ips.clone());
         }
         let Some((sandbox, _)) = &self.sandbox else { return Ok(Vec::new()) };
+        let _call = self.calls.begin("PodSandboxStatus");
         let status = self.ports.runtime.pod_sandbox_status(sandbox.as_str()).await?;
         let network = status.network.unwrap_or_default();
         let more = network.additional_ips.into_iter().map(|ip| ip.ip);

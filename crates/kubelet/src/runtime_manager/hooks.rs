@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, HTTPGetAction, LifecycleHandler};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kubelet_model::containers::port_number;
 use kubelet_model::{
     ContainerId, ContainerName, EventObject, EventType, Grace, StopReason, WaitReason, Waiting,
 };
@@ -40,13 +40,15 @@ impl Executor {
         let Some(hook) = hook else { return Ok(()) };
         let name = ContainerName::new(&container.name);
         let ports = container.ports.as_deref().unwrap_or_default();
-        let Err(message) = self.run_hook(id, &name, hook, ports).await else { return Ok(()) };
+        let call = self.calls.begin(format!("postStart hook of {name}"));
+        let outcome = self.run_hook(id, &name, hook, ports).await;
+        drop(call);
+        let Err(message) = outcome else { return Ok(()) };
         tracing::warn!(
             pod = %self.identity.uid, container = %name, error = message, "postStart hook failed"
         );
         self.tell(&name, EventType::Warning, "FailedPostStartHook", "PostStartHook failed");
-        let spec = self.spec("StartContainer")?.spec();
-        let grace = Grace::from_secs(spec.termination_grace_period_seconds.unwrap_or(30));
+        let grace = Grace::from_secs(Grace::seconds_of(self.spec("StartContainer")?.spec()));
         let why = StopReason::PostStartFailed;
         if let Err(error) = self.stop_container(id, &name, grace, why, &[]).await {
             tracing::warn!(
@@ -145,27 +147,11 @@ impl Executor {
                 _ => Scheme::Http,
             },
             host,
-            port: port_of(name, &get.port, ports)?,
+            port: port_number(&get.port, ports).map_err(|e| format!("container {name}: {e}"))?,
             path: get.path.clone().unwrap_or_default(),
             headers: headers.map(|h| (h.name.clone(), h.value.clone())).collect(),
             user_agent: HOOK_USER_AGENT.to_owned(),
             timeout: REQUEST_LIMIT,
         })
     }
-}
-
-/// A port by number, by the container's name for it, or as digits.
-fn port_of(
-    name: &ContainerName,
-    port: &IntOrString,
-    ports: &[ContainerPort],
-) -> Result<u16, String> {
-    let number = match port {
-        IntOrString::Int(number) => u16::try_from(*number).ok(),
-        IntOrString::String(text) => match ports.iter().find(|p| p.name.as_ref() == Some(text)) {
-            Some(found) => u16::try_from(found.container_port).ok(),
-            None => text.parse().ok(),
-        },
-    };
-    number.ok_or_else(|| format!("container {name} has no port {port:?}"))
 }

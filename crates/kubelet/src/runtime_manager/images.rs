@@ -66,6 +66,7 @@ impl Executor {
             container: Some(&container.name),
             image: container.image.as_deref().unwrap_or_default(),
             policy: container.image_pull_policy.as_deref().unwrap_or_default(),
+            calls: &self.calls,
         };
         let image = self.images.ensure(wish, &sandbox_config, before_pull).await;
         let image = image.map_err(|problem| not_started(name, problem));
@@ -88,7 +89,7 @@ impl Executor {
         for (name, source) in mounted(pod, container) {
             let image = source.reference.as_deref().unwrap_or_default();
             let policy = source.pull_policy.as_deref().unwrap_or_default();
-            let wish = Wish { pod, container: None, image, policy };
+            let wish = Wish { pod, container: None, image, policy, calls: &self.calls };
             match self.images.ensure(wish, sandbox, before_pull).await {
                 Ok(found) => {
                     let annotations = pod.pod().metadata.annotations.clone().unwrap_or_default();

@@ -29,10 +29,12 @@ mod start;
 mod stop;
 pub(crate) mod sysctl;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 mod user_namespace;
 mod volume_mounts;
 
-pub use executor::{ActionError, Executor, PodIdentity};
+pub use executor::{ActionError, Executor, Means, PodIdentity};
 pub use pod_files::{pod_dir, pods_dir};
 pub use resources::qos_class;

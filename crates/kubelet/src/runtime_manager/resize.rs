@@ -128,6 +128,7 @@ impl Executor {
         let wanted =
             resources::linux_resources(course.pod, &sized(&container, next), rules, memory_bytes);
         self.allocations.note_unknown(course.pod, change.name.as_str());
+        let _call = self.calls.begin(format!("UpdateContainerResources {}", change.name));
         let answer = self.ports.runtime.update_container_resources(change.id.as_str(), wanted);
         answer.await.map_err(|error| error.reason_text())?;
         course.sizes.insert(change.id.clone(), next);
@@ -179,6 +180,7 @@ impl Executor {
         let overhead = sandbox_resources::of_overhead(pod.spec(), &self.settings.resources);
         let resources = without_overhead(limits, &overhead);
         let runtime = &self.ports.runtime;
+        let _call = self.calls.begin("UpdatePodSandboxResources");
         match runtime.update_pod_sandbox_resources(sandbox.as_str(), overhead, resources).await {
             Err(error) if is_not_offered(&error) => Ok(()),
             answer => answer,
@@ -226,6 +228,7 @@ impl Executor {
         pod: &DesiredPod,
         falling: &[&ContainerResize],
     ) -> Result<Vec<String>, String> {
+        let _call = self.calls.begin("ListContainerStats");
         let stats = self.ports.runtime.list_container_stats().await.map_err(|error| {
             format!("unable to read memory usage for pod {:?}: {}", who(pod), error.reason_text())
         })?;

@@ -4,7 +4,7 @@
 //! directories, records events. Upstream: createPodSandbox in
 //! pkg/kubelet/kuberuntime/kuberuntime_sandbox.go.
 
-use cri::{CallErrorKind, v1};
+use cri::{CallError, CallErrorKind, v1};
 use kubelet_model::{DesiredPod, EventObject, EventType, SandboxId};
 
 use super::dns::{self, Notice};
@@ -38,6 +38,7 @@ impl Executor {
         refusal::of_node(pod, &self.settings).map_or(Ok(()), |why| Err(refused(why)))?;
         let runtime = &*self.ports.runtime;
         let handler = if refusal::asks_runtime(pod) {
+            let _call = self.calls.begin("Status");
             refusal::handler(pod, &runtime.status().await?).map_err(refused)?
         } else {
             String::new()
@@ -47,6 +48,7 @@ impl Executor {
         let (config, notices) = self.sandbox_config(pod, attempt)?;
         self.tell_of_dns(pod, notices);
         self.allocations.note_pod(pod);
+        let _call = self.calls.begin("RunPodSandbox");
         Ok(runtime.run_pod_sandbox(config, &handler).await?)
     }
 
@@ -81,6 +83,13 @@ impl Executor {
             path: path.clone(),
             why,
         })
+    }
+
+    /// The sandbox is there, but the runtime does not tell of it.
+    pub(super) fn tell_of_sandbox_status(&self, pod: &DesiredPod, error: &CallError) {
+        let text = format!("Unable to get pod sandbox status: {}", in_go(error));
+        let object = EventObject::pod(pod);
+        self.recorder.record(&object, EventType::Warning, "FailedPodSandBoxStatus", text);
     }
 
     fn tell_of_dns(&self, pod: &DesiredPod, notices: Vec<Notice>) {
@@ -121,34 +130,29 @@ fn told(error: &ActionError) -> (&'static str, String) {
             (container_manager::FAILED_CREATE, container_manager::failed_create_message(error))
         }
         ActionError::Call(call) => {
-            let why = match &call.kind {
-                CallErrorKind::Answered { code, message } => {
-                    format!("rpc error: code = {code:?} desc = {message}")
-                }
-                other => other.to_string(),
-            };
-            (FAILED, format!("Failed to create pod sandbox: {why}"))
+            (FAILED, format!("Failed to create pod sandbox: {}", in_go(call)))
         }
         ActionError::PodDirectories { .. } => ("Failed", error.to_string()),
         other => (FAILED, format!("Failed to create pod sandbox: {other}")),
     }
 }
 
+/// An error in the words of Go's gRPC.
+fn in_go(error: &CallError) -> String {
+    match &error.kind {
+        CallErrorKind::Answered { code, message } => {
+            format!("rpc error: code = {code:?} desc = {message}")
+        }
+        other => other.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use cri::{ClientConfig, CriClient};
-    use kubelet_model::{Mono, ObservedPod};
+    use cgroups::CgroupError;
 
     use super::*;
-    use crate::allocation::{Allocations, ResizeMetrics};
-    use crate::events::Recorder;
-    use crate::image_manager::Images;
-    use crate::ports::Ports;
-    use crate::runtime_manager::PodIdentity;
-    use crate::runtime_manager::testing::pod;
-    use crate::settings::Settings;
+    use crate::runtime_manager::testing::{Bench, pod};
 
     /// Directories come first: the runtime is not even asked.
     #[tokio::test]
@@ -156,27 +160,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("file");
         std::fs::write(&file, "").expect("a file");
-        let nobody = ClientConfig {
-            runtime_endpoint: format!("unix://{}/nobody.sock", dir.path().display()),
-            image_endpoint: None,
-            request_timeout: std::time::Duration::from_secs(1),
-        };
-        let ports = Ports::around(Arc::new(CriClient::new(nobody).expect("a client")));
-        let settings = Settings {
-            root_dir: file.clone(),
-            pod_logs_dir: dir.path().join("logs"),
-            ..Settings::for_node("n")
-        };
-        let recorder = Recorder::new(Arc::clone(&ports.clock));
-        let images = Images::start(&settings, &ports, &recorder, &Default::default());
-        let pod = pod("");
-        let seen = ObservedPod::absent(pod.uid().clone(), Mono::default());
-        let identity = PodIdentity::of(&pod);
-        let pod = Some(pod);
-        let (settings, recorded) = (Arc::new(settings), recorder.clone());
-        let given = Allocations::load(&ports.fs, dir.path(), ResizeMetrics::default());
-        let mut executor =
-            Executor::new(ports, settings, recorder, images, given, identity, pod, &seen);
+        let bench = Bench::new(|settings, _| settings.root_dir = file.clone());
+        let mut executor = bench.executor(Some(&pod("")));
         let error = executor.create_sandbox(0).await.expect_err("no directory can be made");
         let path = file.join("pods/u1");
         let expected = format!(
@@ -184,8 +169,32 @@ mod tests {
             path.display()
         );
         assert_eq!(error.to_string(), expected);
-        let [event] = &recorded.all()[..] else { panic!("one event") };
+        let [event] = &bench.recorder.all()[..] else { panic!("one event") };
         assert_eq!((event.kind, event.reason), (EventType::Warning, "Failed"));
         assert_eq!(event.message, expected);
+        assert!(bench.calls().is_empty());
+    }
+
+    #[test]
+    fn each_failure_has_its_reason_and_words() {
+        let refused = |reason| ActionError::Refused { reason, message: "no".to_owned() };
+        let group = CgroupError::NotMounted("/sys/fs/cgroup".into());
+        let words = format!("unable to ensure pod container exists: {group}");
+        let call = |kind| {
+            ActionError::Call(CallError { call: "RunPodSandbox", object: String::new(), kind })
+        };
+        let away = CallErrorKind::Unreachable("no socket".to_owned());
+        for (error, reason, message) in [
+            (ActionError::Cgroup(group), "FailedCreatePodContainer", words.as_str()),
+            (refused("SysctlForbidden"), "SysctlForbidden", "no"),
+            (refused(FAILED), FAILED, "Failed to create pod sandbox: no"),
+            (
+                call(away),
+                FAILED,
+                "Failed to create pod sandbox: cannot reach the runtime: no socket",
+            ),
+        ] {
+            assert_eq!(told(&error), (reason, message.to_owned()));
+        }
     }
 }

@@ -32,7 +32,9 @@ impl Executor {
         let id = self.create_container(pod, name, restart_count).await;
         let id = id.inspect_err(|error| self.tell_failure(name, "", error))?;
         self.tell(name, EventType::Normal, "Created", "Container created");
+        let call = self.calls.begin(format!("StartContainer {name}"));
         let started = self.ports.runtime.start_container(&id).await;
+        drop(call);
         started
             .map_err(|error| not_started(name, WaitReason::RunContainerError, &error))
             .inspect_err(|error| self.tell_failure(name, &id, error))?;
@@ -77,7 +79,8 @@ impl Executor {
             None => self.restart_count_from_logs(&log_dir),
         };
         self.make_dir(&log_dir)?;
-        let pod_ips = self.pod_ips().await?;
+        let pod_ips = self.pod_ips().await;
+        let pod_ips = pod_ips.inspect_err(|error| self.tell_of_sandbox_status(pod, error))?;
         let config = self
             .container_config(pod, &container, ensured, &pod_ips, restart_count)
             .await
@@ -91,8 +94,10 @@ impl Executor {
         self.allocations.note_container(pod, name.as_str(), &given);
         let image_mounts = config.mounts.iter().filter(|mount| mount.image.is_some()).count();
         let sandbox_config = ensured.sandbox_config.clone();
+        let call = self.calls.begin(format!("CreateContainer {name}"));
         let made =
             self.ports.runtime.create_container(sandbox.as_str(), config, sandbox_config).await;
+        drop(call);
         let made = made.map_err(|error| error.reason_text());
         if image_mounts > 0 {
             self.count_volumes(ensured.volumes.len(), image_mounts, made.as_ref().err());
@@ -183,6 +188,7 @@ impl Executor {
                     user_specified_image: name.clone(),
                     ..Default::default()
                 };
+                let _call = self.calls.begin(format!("ImageStatus {name}"));
                 let image = self.ports.runtime.image_status(spec).await;
                 let image = image.map_err(|error| error.reason_text())?;
                 image.ok_or_else(|| format!("unable to find image {name:?}"))?
@@ -207,6 +213,7 @@ impl Executor {
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .into();
         let filter = v1::ContainerFilter { label_selector, ..Default::default() };
+        let _call = self.calls.begin("ListContainers");
         let found = self.ports.runtime.list_containers(Some(filter)).await;
         let found = found.map_err(|error| error.reason_text())?;
         let running = |c: &v1::Container| c.state() == v1::ContainerState::ContainerRunning;

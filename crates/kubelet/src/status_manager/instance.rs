@@ -126,12 +126,10 @@ pub(super) fn is_presumed(ended: &ContainerStateTerminated) -> bool {
 
 fn removed_to_restart(before: &ContainerStatus, status: ContainerStatus) -> ContainerStatus {
     let message = "The container is removed because RestartAllContainers in place";
-    let waiting = ContainerStateWaiting {
-        reason: Some(RESTARTING_ALL.to_owned()),
-        message: Some(message.to_owned()),
-    };
+    let waiting =
+        Waiting { reason: WaitReason::RestartingAllContainers, message: message.to_owned() };
     ContainerStatus {
-        state: Some(ApiState { waiting: Some(waiting), ..ApiState::default() }),
+        state: Some(waiting_state(&waiting)),
         last_state: Some(lost(RESTARTING_ALL, message, before.container_id.clone())),
         restart_count: before.restart_count.saturating_add(1),
         ..status

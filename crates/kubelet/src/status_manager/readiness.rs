@@ -11,10 +11,7 @@ use kubelet_model::{
 use super::containers::{ended, is_running};
 use super::generate::Facts;
 use super::instance::container_id;
-
-/// A container that started at least this long before the agent was started by
-/// an earlier life of the agent.
-const RESTART_GRACE: SignedDuration = SignedDuration::from_secs(10);
+use crate::probe_manager::RESTART_GRACE;
 
 /// Sets `started` and `ready`.
 pub(super) fn note(

@@ -28,6 +28,7 @@ use tokio::sync::watch;
 
 use crate::events::Recorder;
 use crate::ports::Ports;
+use crate::progress::{Calls, ProgressBoard};
 use crate::settings::Settings;
 use desired::NodeFacts;
 use layout::PodLayout;
@@ -86,6 +87,7 @@ struct Shared {
     ports: Ports,
     settings: Arc<Settings>,
     recorder: Recorder,
+    progress: ProgressBoard,
     pods: Mutex<BTreeMap<PodUid, Entry>>,
 }
 
@@ -114,8 +116,14 @@ impl VolumeWatch {
 
 impl Volumes {
     /// No volumes yet.
-    pub fn new(ports: &Ports, settings: &Arc<Settings>, recorder: &Recorder) -> Self {
+    pub fn new(
+        ports: &Ports,
+        settings: &Arc<Settings>,
+        recorder: &Recorder,
+        progress: &ProgressBoard,
+    ) -> Self {
         Self(Arc::new(Shared {
+            progress: progress.clone(),
             ports: ports.clone(),
             settings: Arc::clone(settings),
             recorder: recorder.clone(),
@@ -209,7 +217,7 @@ impl Volumes {
 
     /// Starts a pod's task; `None` for a uid that can have no files.
     fn start(&self, uid: &PodUid, pod: Option<Arc<Pod>>, goal: Goal) -> Option<Entry> {
-        let Shared { ports, settings, recorder, .. } = &*self.0;
+        let Shared { ports, settings, recorder, progress, .. } = &*self.0;
         let layout = PodLayout::new(&settings.root_dir, uid)?;
         let (goal, goals) = watch::channel(goal);
         let waiting = VolumeState::Waiting { volumes: vec![], problems: vec![], retry_at: None };
@@ -221,6 +229,7 @@ impl Volumes {
             host: Arc::clone(&ports.volumes),
             clock: Arc::clone(&ports.clock),
             recorder: recorder.clone(),
+            calls: Calls::new(progress.clone(), Arc::clone(&ports.clock), uid.clone()),
             goal: goals,
             state: sender,
         };

@@ -5,6 +5,7 @@
 //! may still use them. Upstream: pkg/kubelet/volumemanager/reconciler.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +49,17 @@ pub(super) enum Op {
     Look,
     /// Undo a volume.
     TearDown(Found),
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Share => f.write_str("share the mounts of the state directory"),
+            Self::SetUp(name) => write!(f, "mount volume {name}"),
+            Self::Look => f.write_str("look for volumes that are left"),
+            Self::TearDown(found) => write!(f, "unmount volume {}", found.name),
+        }
+    }
 }
 
 /// What is known of a pod's volumes.

@@ -16,6 +16,7 @@ use super::plan::{self, Goal, Observed, Op, Outcome};
 use super::{Problem, VolumeState, plugins, reconstruct};
 use crate::events::Recorder;
 use crate::ports::{Clock, VolumeHost};
+use crate::progress::Calls;
 
 /// What the task of a pod works with.
 #[derive(Clone)]
@@ -26,6 +27,7 @@ pub(super) struct PodTask {
     pub host: Arc<dyn VolumeHost>,
     pub clock: Arc<dyn Clock>,
     pub recorder: Recorder,
+    pub calls: Calls,
     pub goal: watch::Receiver<Goal>,
     pub state: watch::Sender<VolumeState>,
 }
@@ -67,6 +69,7 @@ impl PodTask {
     }
 
     async fn perform(&self, op: &Op, goal: &Goal) -> Outcome {
+        let _call = self.calls.begin(op.to_string());
         let host = &*self.host;
         let failed = |error: crate::ports::VolumeError| Outcome::Failed(error.to_string());
         match (op, goal) {

@@ -16,6 +16,7 @@ use super::{VolumeMountable, VolumeState, Volumes};
 use crate::container_manager::Rules;
 use crate::events::Recorder;
 use crate::ports::Ports;
+use crate::progress::ProgressBoard;
 use crate::settings::Settings;
 
 /// A pod whose container mounts every volume but `unused`.
@@ -210,7 +211,7 @@ async fn directories_come_and_go_with_the_pod() {
     settings.root_dir = temp.path().to_owned();
     let ports = ports();
     let recorder = Recorder::new(Arc::clone(&ports.clock));
-    let volumes = Volumes::new(&ports, &Arc::new(settings), &recorder);
+    let volumes = Volumes::new(&ports, &Arc::new(settings), &recorder, &ProgressBoard::default());
     let host = temp.path().join("host");
     let source = format!(
         r#"{{"name":"v","emptyDir":{{}}}},{{"name":"w","hostPath":{{"path":"{}","type":"Directory"}}}}"#,
@@ -237,11 +238,11 @@ async fn directories_come_and_go_with_the_pod() {
     std::fs::write(&data, "x").expect("a file");
 
     // Another life knows nothing of it, and changes nothing in it.
-    let other = Volumes::new(&ports, &volumes.0.settings, &recorder);
+    let other = Volumes::new(&ports, &volumes.0.settings, &recorder, &volumes.0.progress);
     other.want(&pod);
     until(&other, uid, |state| matches!(state, VolumeState::Ready(_))).await;
     assert!(data.exists());
-    let third = Volumes::new(&ports, &volumes.0.settings, &recorder);
+    let third = Volumes::new(&ports, &volumes.0.settings, &recorder, &volumes.0.progress);
     third.release(uid);
     until(&third, uid, |state| *state == VolumeState::Gone).await;
     let dir = |below: &str| Path::new(temp.path()).join("pods/u1").join(below);

@@ -1,6 +1,8 @@
 //! Small texts that several answers share. Pure.
 
-use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, Pod, Probe};
+use k8s_openapi::api::core::v1::{
+    Container, ExecAction, HTTPGetAction, LifecycleHandler, Pod, Probe,
+};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 /// `namespace/name`, the way every command takes it.
@@ -37,13 +39,26 @@ pub(super) fn probe_text(probe: &Probe) -> String {
     }
 }
 
+/// What a hook does, in a few words.
+pub(super) fn hook_text(hook: &LifecycleHandler) -> String {
+    if let Some(exec) = &hook.exec {
+        exec_text(exec)
+    } else if let Some(get) = &hook.http_get {
+        http_text(get)
+    } else if let Some(sleep) = &hook.sleep {
+        format!("pauses for {} s", sleep.seconds)
+    } else {
+        "does nothing that klet knows".to_owned()
+    }
+}
+
 /// What running a command looks like.
-pub(super) fn exec_text(exec: &ExecAction) -> String {
+fn exec_text(exec: &ExecAction) -> String {
     format!("runs `{}`", exec.command.iter().flatten().cloned().collect::<Vec<_>>().join(" "))
 }
 
 /// What asking over HTTP looks like.
-pub(super) fn http_text(get: &HTTPGetAction) -> String {
+fn http_text(get: &HTTPGetAction) -> String {
     let scheme = get.scheme.as_deref().unwrap_or("HTTP").to_lowercase();
     let host = get.host.as_deref().filter(|host| !host.is_empty()).unwrap_or("<pod IP>");
     let path = get.path.as_deref().unwrap_or("/");

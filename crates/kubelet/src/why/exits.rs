@@ -1,13 +1,29 @@
 //! What exit codes mean, and what to do about them. Pure.
 
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated};
+use kubelet_model::{RestartPolicy, WaitReason};
 
 use super::advice::memory_limit;
 
+/// Reason of an end that nobody saw.
+const UNKNOWN: &str = "ContainerStatusUnknown";
+/// Reason of an end by which the whole pod starts over.
+const RESTARTING_ALL: &str = WaitReason::RestartingAllContainers.as_str();
+
 /// What a container's end means.
 pub(super) fn meaning(ended: &ContainerStateTerminated) -> String {
-    if ended.reason.as_deref() == Some("OOMKilled") {
-        return "it used more memory than its limit allows and the kernel killed it".to_owned();
+    let known = match ended.reason.as_deref() {
+        Some("OOMKilled") => "it used more memory than its limit allows and the kernel killed it",
+        Some(UNKNOWN) => {
+            "klet lost track of it, so nobody knows how it ended; the code only stands for that"
+        }
+        Some(RESTARTING_ALL) => {
+            "klet removed it, because the whole pod started over; the code only stands for that"
+        }
+        _ => "",
+    };
+    if !known.is_empty() {
+        return known.to_owned();
     }
     let code = ended.exit_code;
     let text = match code {
@@ -41,9 +57,21 @@ pub(super) fn meaning(ended: &ContainerStateTerminated) -> String {
 pub(super) fn advice(
     ended: &ContainerStateTerminated,
     container: &Container,
-    restart_policy: &str,
+    restart_policy: RestartPolicy,
     logs: &str,
 ) -> Vec<String> {
+    match ended.reason.as_deref() {
+        Some(UNKNOWN) => {
+            return vec![
+                "This happens when a container vanishes from the runtime, or the machine went down: see `journalctl -u containerd`, `last -x`.".to_owned(),
+                format!("Read what it said last, if it is still there: {logs}"),
+            ];
+        }
+        Some(RESTARTING_ALL) => {
+            return vec!["Nothing about this one: see restartPolicyRules in the manifest, and the container whose exit code they name.".to_owned()];
+        }
+        _ => {}
+    }
     if ended.reason.as_deref() == Some("OOMKilled") {
         let limit = memory_limit(container).unwrap_or_else(|| "no limit of its own".to_owned());
         return vec![
@@ -53,7 +81,7 @@ pub(super) fn advice(
     }
     let command = command_of(container);
     let mut advice = match ended.exit_code {
-        0 if restart_policy == "Always" => vec![
+        0 if restart_policy == RestartPolicy::Always => vec![
             "It is started again because restartPolicy is Always. A job wants restartPolicy: OnFailure or Never."
                 .to_owned(),
             "A server must stay in the foreground: look for an option like --foreground or `daemon off`.".to_owned(),

@@ -2,12 +2,15 @@
 //!
 //! Owns nothing and decides nothing: pure functions over a pod, its status, its
 //! worker's progress, its events and the end of its logs. Every waiting state
-//! has an answer; a new one does not compile without.
+//! has an answer: statuses are generated from [`kubelet_model::WaitReason`] and
+//! nothing else, and a new reason does not compile without an answer.
 
 mod advice;
 mod config;
+mod containers;
 mod exits;
 mod image;
+mod manifests;
 mod not_ready;
 mod obstacle;
 mod pod;
@@ -22,14 +25,16 @@ mod waiting;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kubelet_model::Mono;
 use serde::{Deserialize, Serialize};
 
 use crate::events::Event;
+use crate::pod_sources::Namesake;
 use crate::progress::Progress;
 
+pub use manifests::explain_absent;
 pub use pod::explain;
 pub(crate) use pod::is_about;
 pub use render::{ago, render};
@@ -49,10 +54,20 @@ pub struct WhyFacts<'a> {
     pub logs: &'a BTreeMap<String, Vec<String>>,
     /// Where it came from.
     pub manifest: &'a Manifest,
+    /// Other manifests of its name.
+    pub namesakes: &'a [Namesake],
     /// Wall-clock now.
     pub wall: Timestamp,
     /// Monotonic now.
     pub mono: Mono,
+}
+
+impl WhyFacts<'_> {
+    /// Wall-clock time of something that began by the other clock.
+    fn wall_of(&self, since: Mono) -> Option<Timestamp> {
+        let ago = SignedDuration::try_from(self.mono.since(since)).ok()?;
+        self.wall.checked_sub(ago).ok()
+    }
 }
 
 /// Where a pod came from.

@@ -1,13 +1,11 @@
 //! A whole pod: what is found about it, and what of that comes first. Pure.
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus};
-use kubelet_model::{EventObject, WaitReason};
+use kubelet_model::{EventObject, Grace};
 
-use super::advice::{full_name, logs_command};
-use super::waiting::Case;
+use super::advice::full_name;
 use super::{
-    Explanation, Finding, InFlight, Manifest, Rank, WhyFacts, exits, not_ready, obstacle, render,
-    resize, waiting,
+    Explanation, Finding, InFlight, Manifest, Rank, WhyFacts, containers, manifests, obstacle,
+    render, resize,
 };
 use crate::progress::Obstacle;
 
@@ -18,7 +16,8 @@ pub fn explain(facts: &WhyFacts<'_>) -> Explanation {
     findings.sort_by_key(|one| std::cmp::Reverse(one.rank));
     let mut findings = findings.into_iter();
     let main = findings.next().unwrap_or_else(|| fine(facts));
-    let also = findings.filter(|one| one.rank > Rank::Fine).map(|one| one.headline).collect();
+    let also = findings.filter(|one| one.rank > Rank::Fine).map(|one| one.headline);
+    let also = also.chain(facts.namesakes.iter().map(manifests::ignored)).collect();
     let progress = facts.progress;
     let failed = progress.and_then(|progress| progress.last_error.as_ref()).map(|error| {
         let times = if error.count > 1 {
@@ -53,7 +52,7 @@ pub fn explain(facts: &WhyFacts<'_>) -> Explanation {
 }
 
 fn in_flight(facts: &WhyFacts<'_>) -> Vec<InFlight> {
-    let doing = facts.progress.iter().flat_map(|progress| &progress.doing);
+    let doing = facts.progress.iter().flat_map(|progress| progress.under_way());
     let call = |one: &crate::progress::Doing| InFlight {
         what: one.what.clone(),
         seconds: facts.mono.since(one.since).as_secs(),
@@ -80,19 +79,10 @@ fn findings(facts: &WhyFacts<'_>) -> Vec<Finding> {
     found.extend(ending(facts));
     found.extend(obstacle_of(facts));
     found.extend(queued(facts));
-    let Some(spec) = &facts.pod.spec else { return found };
-    let inits = facts.status.init_container_statuses.iter().flatten();
-    for status in inits {
-        let mut containers = spec.init_containers.iter().flatten();
-        if let Some(container) = containers.find(|one| one.name == status.name) {
-            found.extend(container_finding(facts, container, status, true));
-        }
+    if facts.pod.spec.is_none() {
+        return found;
     }
-    for status in facts.status.container_statuses.iter().flatten() {
-        if let Some(container) = spec.containers.iter().find(|one| one.name == status.name) {
-            found.extend(container_finding(facts, container, status, false));
-        }
-    }
+    found.extend(containers::findings(facts));
     found.extend(sandbox(facts));
     found.extend(resize::answers(facts));
     found
@@ -108,7 +98,7 @@ fn ending(facts: &WhyFacts<'_>) -> Option<Finding> {
         return None;
     }
     let spec = facts.pod.spec.as_ref();
-    let grace = spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30);
+    let grace = spec.map_or(Grace::DEFAULT_SECONDS, Grace::seconds_of);
     let stopping = facts.events.iter().rev().find(|event| event.reason == "Killing");
     let since = stopping.map(|event| event.first).or(deleted);
     let left = since.map(|at| {
@@ -131,9 +121,7 @@ fn obstacle_of(facts: &WhyFacts<'_>) -> Option<Finding> {
     }
     let spec = facts.pod.spec.as_ref();
     let host_network = spec.and_then(|spec| spec.host_network).unwrap_or(false);
-    let waited = jiff::SignedDuration::try_from(facts.mono.since(waiting.since)).ok();
-    let since = waited.and_then(|waited| facts.wall.checked_sub(waited).ok());
-    Some(obstacle::answer(&waiting.what, host_network).since(since))
+    Some(obstacle::answer(&waiting.what, host_network).since(facts.wall_of(waiting.since)))
 }
 
 /// A pod that no worker has taken up yet has nothing but a message.
@@ -184,57 +172,6 @@ fn sandbox(facts: &WhyFacts<'_>) -> Option<Finding> {
     })
 }
 
-fn container_finding(
-    facts: &WhyFacts<'_>,
-    container: &Container,
-    status: &ContainerStatus,
-    init: bool,
-) -> Option<Finding> {
-    let state = status.state.as_ref()?;
-    if let Some(wait) = &state.waiting {
-        let message = wait.message.as_deref().unwrap_or_default();
-        let case = Case { facts, container, status, message };
-        let reason = wait.reason.as_deref().unwrap_or("ContainerCreating");
-        return Some(match parse(reason) {
-            Some(reason) => waiting::answer(reason, case),
-            None => Finding::new(Rank::Failed, format!("{} waits: {reason}.", container.name))
-                .waits_for(message)
-                .advise(format!("`klet events {}` tells more.", full_name(facts.pod))),
-        });
-    }
-    if let Some(ended) = &state.terminated {
-        let bad = ended.exit_code != 0 || ended.reason.as_deref() == Some("OOMKilled");
-        return bad.then(|| ended_badly(facts, container, ended));
-    }
-    let plain_init = init && container.restart_policy.as_deref() != Some("Always");
-    let unready = state.running.is_some() && !status.ready && !plain_init;
-    unready.then(|| not_ready::answer(facts, container, status))
-}
-
-fn ended_badly(
-    facts: &WhyFacts<'_>,
-    container: &Container,
-    ended: &k8s_openapi::api::core::v1::ContainerStateTerminated,
-) -> Finding {
-    let name = &container.name;
-    let spec = facts.pod.spec.as_ref();
-    let policy = spec.and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always");
-    let (code, meaning) = (ended.exit_code, exits::meaning(ended));
-    let mut finding =
-        Finding::new(Rank::Failed, format!("{name} ended with exit code {code}: {meaning}."))
-            .since(ended.finished_at.as_ref().map(|time| time.0))
-            .error(ended.message.clone().unwrap_or_default());
-    if policy == "Never" {
-        finding = finding.advise(
-            "restartPolicy: Never keeps it as it is; OnFailure would try again.".to_owned(),
-        );
-    }
-    finding.log = facts.logs.get(name).cloned().unwrap_or_default();
-    let logs = logs_command(facts.pod, name, false);
-    finding.advice.extend(exits::advice(ended, container, policy, &logs));
-    finding
-}
-
 /// Nothing is wrong.
 fn fine(facts: &WhyFacts<'_>) -> Finding {
     match facts.status.phase.as_deref() {
@@ -249,7 +186,7 @@ fn fine(facts: &WhyFacts<'_>) -> Finding {
             }
             let mut finding =
                 Finding::new(Rank::Fine, "The pod runs and is ready. It waits for nothing.");
-            if let Some(past) = last_trouble(facts) {
+            if let Some(past) = containers::last_trouble(facts) {
                 finding.advice.push(format!("For the record: {past}"));
             }
             finding
@@ -276,59 +213,6 @@ fn gates(facts: &WhyFacts<'_>) -> Option<Finding> {
                  one nobody does: remove spec.readinessGates from the manifest.",
             ),
     )
-}
-
-/// The last restart that still shows, for a pod that is well again.
-fn last_trouble(facts: &WhyFacts<'_>) -> Option<String> {
-    let statuses = facts.status.container_statuses.iter().flatten();
-    let ended = |status: &ContainerStatus| {
-        let ended = status.last_state.clone()?.terminated?;
-        let at = ended.finished_at.clone()?.0;
-        let ago = render::ago(at, facts.wall);
-        let (code, meaning) = (ended.exit_code, exits::meaning(&ended));
-        Some((
-            at,
-            format!(
-                "{} was restarted; it ended with exit code {code} {ago}: {meaning}.",
-                status.name
-            ),
-        ))
-    };
-    statuses.filter_map(ended).max_by_key(|(at, _)| *at).map(|(_, text)| text)
-}
-
-/// The reason behind a status' text.
-fn parse(text: &str) -> Option<WaitReason> {
-    let mut at = None;
-    while let Some(reason) = after(at) {
-        if reason.as_str() == text {
-            return Some(reason);
-        }
-        at = Some(reason);
-    }
-    None
-}
-
-/// Walks all reasons; no catch-all, so that a new one is not left out.
-pub(super) fn after(reason: Option<WaitReason>) -> Option<WaitReason> {
-    use WaitReason as R;
-    Some(match reason {
-        None => R::ContainerCreating,
-        Some(R::ContainerCreating) => R::PodInitializing,
-        Some(R::PodInitializing) => R::CrashLoopBackOff,
-        Some(R::CrashLoopBackOff) => R::ErrImagePull,
-        Some(R::ErrImagePull) => R::ImagePullBackOff,
-        Some(R::ImagePullBackOff) => R::ErrImageNeverPull,
-        Some(R::ErrImageNeverPull) => R::ImageInspectError,
-        Some(R::ImageInspectError) => R::InvalidImageName,
-        Some(R::InvalidImageName) => R::RegistryUnavailable,
-        Some(R::RegistryUnavailable) => R::SignatureValidationFailed,
-        Some(R::SignatureValidationFailed) => R::CreateContainerConfigError,
-        Some(R::CreateContainerConfigError) => R::CreateContainerError,
-        Some(R::CreateContainerError) => R::RunContainerError,
-        Some(R::RunContainerError) => R::PostStartHookError,
-        Some(R::PostStartHookError) => return None,
-    })
 }
 
 /// Events of one pod.

@@ -96,6 +96,7 @@ mod tests {
             events: &[],
             logs: &BTreeMap::new(),
             manifest: &Manifest::Unknown,
+            namesakes: &[],
             wall: Timestamp::UNIX_EPOCH,
             mono: Mono(Duration::from_secs(100)),
         })

@@ -3,15 +3,16 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus};
 use kubelet_config::go_duration::GoDuration;
-use kubelet_model::WaitReason;
+use kubelet_model::{ContainerKind, ContainerName, RestartPolicy, WaitReason, restart};
 
-use super::advice::{exec_text, full_name, http_text, logs_command};
+use super::advice::{full_name, hook_text, logs_command};
 use super::{Finding, Rank, WhyFacts, config, exits, image};
 
 /// One container that waits.
 #[derive(Clone, Copy)]
 pub(super) struct Case<'a> {
     pub(super) facts: &'a WhyFacts<'a>,
+    pub(super) kind: ContainerKind,
     pub(super) container: &'a Container,
     pub(super) status: &'a ContainerStatus,
     /// The status' own words.
@@ -48,14 +49,35 @@ impl<'a> Case<'a> {
         let name = &self.container.name;
         self.volume().map_or(name.clone(), |(volume, _)| format!("{name}'s volume {volume}"))
     }
+
+    /// What restarts it: its own policy, else the pod's.
+    pub(super) fn policy(&self) -> RestartPolicy {
+        let spec = self.facts.pod.spec.as_ref();
+        spec.map_or(RestartPolicy::Always, |spec| restart::container_policy(spec, self.container))
+    }
+
+    /// Since when it fails to start in this way.
+    pub(super) fn failing_since(&self) -> Option<Timestamp> {
+        let failing = &self.facts.progress?.failing;
+        let since = failing.get(&ContainerName::new(&self.container.name))?;
+        self.facts.wall_of(*since)
+    }
+
     /// How its last instance ended.
     fn last(&self) -> Option<&ContainerStateTerminated> {
         self.status.last_state.as_ref()?.terminated.as_ref()
     }
 }
 
-/// The answer to each reason; no catch-all, so that a new one gets its own.
+/// The answer to each reason.
 pub(super) fn answer(reason: WaitReason, case: Case<'_>) -> Finding {
+    let found = of_reason(reason, case);
+    let since = found.since.or_else(|| case.failing_since());
+    found.since(since)
+}
+
+/// No catch-all, so that a new reason gets its own answer.
+fn of_reason(reason: WaitReason, case: Case<'_>) -> Finding {
     let (name, image, whose) = (&case.container.name, case.image(), case.whose());
     match reason {
         WaitReason::ContainerCreating => creating(case),
@@ -103,6 +125,7 @@ pub(super) fn answer(reason: WaitReason, case: Case<'_>) -> Finding {
         WaitReason::CreateContainerError => config::create_error(case, "create"),
         WaitReason::RunContainerError => config::create_error(case, "start"),
         WaitReason::PostStartHookError => post_start(case),
+        WaitReason::RestartingAllContainers => restarting_all(case),
     }
 }
 
@@ -174,8 +197,6 @@ fn crash_loop(case: Case<'_>) -> Finding {
     }
     let (code, meaning) = (last.exit_code, exits::meaning(last));
     let headline = format!("{name} keeps ending: exit code {code}, {meaning}.");
-    let spec = case.facts.pod.spec.as_ref();
-    let policy = spec.and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always");
     let mut finding = Finding::new(Rank::Failed, headline)
         .waits_for(format!(
             "the end of its back-off; restarted {} times so far",
@@ -189,7 +210,7 @@ fn crash_loop(case: Case<'_>) -> Finding {
     }
     finding.log = case.facts.logs.get(name).cloned().unwrap_or_default();
     let logs = logs_command(case.facts.pod, name, true);
-    finding.advice.extend(exits::advice(last, case.container, policy, &logs));
+    finding.advice.extend(exits::advice(last, case.container, case.policy(), &logs));
     finding
 }
 
@@ -235,13 +256,37 @@ fn pull(case: Case<'_>, reason: WaitReason) -> Finding {
     ))
 }
 
+/// The whole pod starts over, because a container ended in a way that a rule names.
+fn restarting_all(case: Case<'_>) -> Finding {
+    let spec = case.facts.pod.spec.as_ref();
+    let ruled = spec.into_iter().flat_map(restart::regular_and_init).filter(|one| {
+        let mut rules = one.restart_policy_rules.iter().flatten();
+        rules.any(|rule| rule.action == "RestartAllContainers")
+    });
+    let ruled: Vec<&str> = ruled.map(|one| one.name.as_str()).collect();
+    let mut conditions = case.facts.status.conditions.iter().flatten();
+    let began = conditions.find(|one| one.type_ == "AllContainersRestarting");
+    let since = began.and_then(|one| one.last_transition_time.as_ref()).map(|time| time.0);
+    let headline = format!(
+        "{} was removed, because the whole pod starts over: a rule asks for it.",
+        case.container.name
+    );
+    let finding = Finding::new(Rank::Underway, headline)
+        .waits_for("the removal of every other container; then the pod begins anew, init containers first")
+        .since(since)
+        .advise(format!(
+            "Nothing, if that is meant. The rule is in restartPolicyRules of {}: its exit code makes all start over.",
+            ruled.join(" or ")
+        ));
+    ruled.iter().fold(finding, |finding, name| {
+        let logs = logs_command(case.facts.pod, name, true);
+        finding.advise(format!("See why {name} ended: {logs}"))
+    })
+}
+
 fn post_start(case: Case<'_>) -> Finding {
     let hook = case.container.lifecycle.as_ref().and_then(|cycle| cycle.post_start.as_ref());
-    let what = hook.and_then(|hook| {
-        let exec = hook.exec.as_ref().map(exec_text);
-        exec.or_else(|| hook.http_get.as_ref().map(http_text))
-    });
-    let what = what.unwrap_or_else(|| "is not in the manifest any more".to_owned());
+    let what = hook.map(hook_text).unwrap_or_else(|| "is not in the manifest any more".to_owned());
     let name = &case.container.name;
     let headline = format!(
         "The postStart hook of {name} failed, so the container was stopped. The hook {what}."

@@ -9,6 +9,8 @@ mod volume;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
+use crate::action::Grace;
+
 /// Fills in a pod's defaults. Applying it twice changes nothing more.
 pub fn default_pod(pod: &mut Pod) {
     let spec = pod.spec.get_or_insert_default();
@@ -39,7 +41,7 @@ fn default_spec(spec: &mut PodSpec) {
     text(&mut spec.restart_policy, "Always");
     text(&mut spec.scheduler_name, "default-scheduler");
     spec.security_context.get_or_insert_default();
-    spec.termination_grace_period_seconds.get_or_insert(30);
+    spec.termination_grace_period_seconds.get_or_insert(Grace::DEFAULT_SECONDS);
     spec.enable_service_links.get_or_insert(true);
     // The old name of the same field.
     if spec.service_account_name.as_deref().unwrap_or_default().is_empty() {

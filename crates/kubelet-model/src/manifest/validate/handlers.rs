@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::super::problem::{Field, Report, quote};
 use super::containers::View;
 use super::{given, names, one_of};
+use crate::action::Grace;
 
 /// Signals by name; those of the kernel's real-time range are counted from its ends.
 const SIGNALS: &[&str] = &[
@@ -138,7 +139,7 @@ fn check_hook(hook: &LifecycleHandler, grace: Option<i64>, field: &Field, report
     check_count(&handlers, "exec, httpGet, sleep or tcpSocket", field, report);
     check_actions(&hook.exec, &hook.http_get, &hook.tcp_socket, field, report);
     if let Some(SleepAction { seconds }) = hook.sleep
-        && !(0..=grace.unwrap_or(30)).contains(&seconds)
+        && !(0..=grace.unwrap_or(Grace::DEFAULT_SECONDS)).contains(&seconds)
     {
         let message = "must be between 0 and terminationGracePeriodSeconds";
         report.add(&field.key("sleep").key("seconds"), message);

@@ -12,6 +12,8 @@ use kubelet_model::{DesiredPod, Source, WaitReason};
 use tokio::time::{Instant, sleep};
 
 use super::*;
+use crate::ports::SystemClock;
+use crate::progress::{Calls, ProgressBoard};
 use fake::FakeRuntime;
 
 const IMAGE: &str = "r.io/x:1";
@@ -20,6 +22,7 @@ struct Bench {
     runtime: Arc<FakeRuntime>,
     recorder: Recorder,
     images: Images,
+    board: ProgressBoard,
     root: tempfile::TempDir,
     /// How often a pull was announced.
     announced: Mutex<u32>,
@@ -32,7 +35,8 @@ fn bench(change: impl FnOnce(&mut ImageSettings, &Path)) -> Bench {
     change(&mut settings.images, root.path());
     let runtime = Arc::new(FakeRuntime::default());
     let (images, recorder) = start(&settings, &runtime);
-    Bench { runtime, recorder, images, root, announced: Mutex::default() }
+    let board = ProgressBoard::default();
+    Bench { runtime, recorder, images, board, root, announced: Mutex::default() }
 }
 
 fn start(settings: &Settings, runtime: &Arc<FakeRuntime>) -> (Images, Recorder) {
@@ -66,6 +70,7 @@ impl Bench {
             container: Some(&container.name),
             image: container.image.as_deref().unwrap(),
             policy: container.image_pull_policy.as_deref().unwrap(),
+            calls: &Calls::new(self.board.clone(), Arc::new(SystemClock::new()), pod.uid().clone()),
         };
         let before_pull = || *self.announced.lock().unwrap() += 1;
         let sandbox = v1::PodSandboxConfig::default();
@@ -76,6 +81,12 @@ impl Bench {
         let problem = self.ensure(pod).await.unwrap_err();
         let seconds = problem.retry_after.map(|wait| wait.as_secs());
         (problem.waiting.reason, problem.waiting.message, seconds)
+    }
+
+    /// The calls under way for a pod.
+    fn calls(&self, pod: &DesiredPod) -> String {
+        let progress = self.board.get(pod.uid()).unwrap_or_default();
+        progress.under_way().map(|call| call.what.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     /// `Reason: message` of every event.
@@ -225,7 +236,8 @@ async fn an_image_of_unknown_origin_is_pulled_again() {
     settings.root_dir = bench.root.path().to_owned();
     let (images, recorder) = start(&settings, &bench.runtime);
     let (runtime, root) = (Arc::clone(&bench.runtime), bench.root);
-    let next = Bench { images, recorder, runtime, root, announced: Mutex::default() };
+    let board = ProgressBoard::default();
+    let next = Bench { images, recorder, runtime, board, root, announced: Mutex::default() };
     sleep(Duration::from_secs(1)).await;
     let (reason, ..) = next.problem(&pod("u", IMAGE, "Never")).await;
     assert_eq!(reason, WaitReason::ErrImageNeverPull, "its presence is not revealed");
@@ -251,12 +263,38 @@ async fn progress_is_told_while_a_pull_runs() {
     let pod = pod("u", IMAGE, "Always");
     let watch = async {
         sleep(Duration::from_millis(1_500)).await;
-        bench.images.progress(IMAGE)
+        bench.images.pull_state(IMAGE)
     };
     let (pulled, seen) = tokio::join!(bench.ensure(&pod), watch);
     assert!(pulled.is_ok());
-    assert_eq!(seen, Some(PullProgress { done: 3, total: 9 }));
-    assert_eq!(bench.images.progress(IMAGE), None);
+    assert_eq!(seen, Some(PullState::Running(Some(PullProgress { done: 3, total: 9 }))));
+    assert_eq!(bench.images.pull_state(IMAGE), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_call_for_an_image_is_told_while_it_lasts() {
+    let bench = bench(|_, _| {});
+    let pods: Vec<_> =
+        (0..3).map(|n| pod(&format!("u{n}"), &format!("r.io/x:{n}"), "IfNotPresent")).collect();
+    let watch = async {
+        let mut seen = Vec::new();
+        // A pull takes five seconds, and one runs at a time.
+        for millis in [500, 5_500, 5_500] {
+            sleep(Duration::from_millis(millis)).await;
+            seen.push(pods.iter().map(|pod| bench.calls(pod)).collect::<Vec<_>>());
+        }
+        seen
+    };
+    let all = futures_util::future::join_all(pods.iter().map(|pod| bench.ensure(pod)));
+    let (all, seen) = tokio::join!(all, watch);
+    assert!(all.iter().all(Result::is_ok));
+    let queued = |n, behind: &str| format!("PullImage r.io/x:{n}: queued behind {behind}");
+    let runs = |n| format!("PullImage r.io/x:{n}: under way");
+    let none = String::new;
+    assert_eq!(seen[0], [runs(0), queued(1, "1 other pull"), queued(2, "2 other pulls")]);
+    assert_eq!(seen[1], [none(), runs(1), queued(2, "1 other pull")]);
+    assert_eq!(seen[2], [none(), none(), runs(2)]);
+    assert!(pods.iter().all(|pod| bench.calls(pod).is_empty()), "all have ended");
 }
 
 #[tokio::test(start_paused = true)]

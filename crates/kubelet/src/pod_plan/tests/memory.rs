@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubelet_model::{ContainerName, DesiredPod, Source};
+use kubelet_model::{ContainerName, DesiredPod, Mono, Source, WaitReason, Waiting};
 
 use super::{dsl, render};
-use crate::pod_plan::plan_live;
+use crate::pod_plan::{Memory, plan_live};
 
 /// The plan after an edit of the pod's init containers.
 fn check_after_edit(text: &str, edit: fn(&mut Container), expected: Expect) {
@@ -67,4 +68,26 @@ fn replacing_what_runs_paces_the_next_time() {
     scene.memory.note_start(&scene.seen, &name, dsl::BACKOFF, dsl::NOW);
     let plan = plan_live(&scene.pod, &scene.seen, &scene.context(1));
     expect!["stop app-1 30s LivenessFailed"].assert_eq(&render::plan(&plan));
+}
+
+/// What users are told: since when a container does not start for this kind of reason.
+#[test]
+fn failures_of_a_kind_count_from_the_first() {
+    let mut memory = Memory::default();
+    let name = ContainerName::new("app");
+    let mut fail = |reason, second| {
+        let now = Mono(Duration::from_secs(second));
+        let waiting = Waiting { reason, message: String::new() };
+        memory.note_failed_start(&name, waiting, Duration::from_secs(10), now);
+        memory.failed_starts[&name].since.0.as_secs()
+    };
+    assert_eq!(fail(WaitReason::ErrImagePull, 5), 5);
+    assert_eq!(fail(WaitReason::ImagePullBackOff, 15), 5, "still the image");
+    assert_eq!(fail(WaitReason::RunContainerError, 25), 25, "something else");
+    assert_eq!(fail(WaitReason::RunContainerError, 35), 25);
+    memory.note_started(&name);
+    let now = Mono(Duration::from_secs(45));
+    let waiting = Waiting { reason: WaitReason::RunContainerError, message: String::new() };
+    memory.note_failed_start(&name, waiting, Duration::ZERO, now);
+    assert_eq!(memory.failed_starts[&name].since, now, "it has run meanwhile");
 }

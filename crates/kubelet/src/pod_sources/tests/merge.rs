@@ -91,6 +91,8 @@ fn the_first_of_a_name_or_uid_counts() {
     let left_out: Vec<String> =
         applied.duplicates.iter().map(|one| format!("{} {}", one.full_name, one.uid)).collect();
     assert_eq!(left_out, ["a-n_default u2", "b-n_default u1"]);
+    let by_name: Vec<bool> = applied.duplicates.iter().map(|one| one.by_name).collect();
+    assert_eq!(by_name, [true, false]);
     assert_eq!(pods_of(&merger.snapshot()), ["a-n=i1"]);
     // Another source may want the name, and workers queue it; a uid is one pod's.
     let applied =

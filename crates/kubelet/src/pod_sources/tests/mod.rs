@@ -1,5 +1,6 @@
 //! Sources against files in memory, real files, and a scripted URL.
 
+mod duplicates;
 mod http;
 mod limits;
 mod mem_fs;
@@ -15,6 +16,7 @@ use async_trait::async_trait;
 use kubelet_model::PodSet;
 
 use super::{PodSetReader, SourcePorts};
+use crate::events::Recorder;
 use crate::ports::{Fetched, Fs, HttpFetch, HttpFetchError, SystemClock, Tasks};
 
 /// Long enough for a loaded machine; reached only by a failing test.
@@ -58,11 +60,13 @@ async fn expect_pods(reader: &mut PodSetReader, expected: &[&str]) {
 }
 
 fn ports(fs: Arc<dyn Fs>) -> SourcePorts {
+    let clock = Arc::new(SystemClock::new());
     SourcePorts {
         fs,
         http: Arc::new(NoHttp),
-        clock: Arc::new(SystemClock::new()),
+        clock: clock.clone(),
         tasks: Tasks::default(),
+        recorder: Recorder::new(clock),
     }
 }
 

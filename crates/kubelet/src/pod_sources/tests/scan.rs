@@ -43,7 +43,7 @@ fn text(notice: &Notice) -> String {
         Notice::Recovered { origin } => format!("{origin}: good again"),
         Notice::Warnings { origin, warnings } => format!("{origin}: warning: {}", warnings[0]),
         Notice::Skipped { path, why } => format!("{}: {why}", path.display()),
-        Notice::Duplicate { path, full_name, by } => {
+        Notice::Duplicate { path, full_name, by, .. } => {
             format!("{}: {full_name} is defined by {}", path.display(), by.display())
         }
         Notice::Missing { path } => format!("{}: missing", path.display()),

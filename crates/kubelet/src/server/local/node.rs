@@ -72,8 +72,8 @@ fn in_flight(local: &Local) -> Vec<InFlight> {
     let mut calls: Vec<InFlight> = Vec::new();
     for view in local.view.statuses.all() {
         let name = view.pod.metadata.name.clone().unwrap_or_default();
-        let doing = local.view.progress.get(&view.uid).unwrap_or_default().doing;
-        calls.extend(doing.into_iter().map(|one| InFlight {
+        let progress = local.view.progress.get(&view.uid).unwrap_or_default();
+        calls.extend(progress.under_way().map(|one| InFlight {
             what: format!("{name}: {}", one.what),
             seconds: now.since(one.since).as_secs(),
         }));

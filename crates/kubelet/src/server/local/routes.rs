@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use k8s_openapi::api::core::v1::Pod;
-use kubelet_model::EventObject;
+use kubelet_model::{EventObject, Grace};
 use serde::Deserialize;
 
 use super::find::{Home, Refused};
@@ -28,6 +28,7 @@ pub fn router(local: Local) -> Router {
         .route("/remove/{namespace}/{pod}", post(remove))
         .route("/why/{namespace}/{pod}", get(why::pod))
         .route("/why", get(node::node))
+        .route("/manifest/{pod}", get(why::absent))
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
         .with_state(local)
 }
@@ -148,7 +149,7 @@ async fn remove(
     Ok(Json(RemoveAnswer {
         file: path.display().to_string(),
         uid: view.uid.to_string(),
-        grace_seconds: spec.and_then(|s| s.termination_grace_period_seconds).unwrap_or(30),
+        grace_seconds: spec.map_or(Grace::DEFAULT_SECONDS, Grace::seconds_of),
         removed: !query.dry_run,
     }))
 }

@@ -1,19 +1,22 @@
-//! `GET /why/{namespace}/{pod}`: gathers the facts; the explanation is pure.
+//! `GET /why/{namespace}/{pod}` and `GET /manifest/{pod}`: gather the facts; the
+//! explanation is pure.
 
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use k8s_openapi::api::core::v1::ContainerStatus;
 use kubelet_model::ContainerName;
+use serde::Deserialize;
 
 use super::Local;
 use super::find::{Home, Refused};
 use crate::container_logs::last_text;
 use crate::events::Event;
+use crate::pod_sources::{Namesake, namesakes};
 use crate::runtime_manager::{PodIdentity, log_paths};
 use crate::status_manager::PodView;
-use crate::why::{Explanation, Manifest, WhyFacts, explain, is_about};
+use crate::why::{Explanation, Manifest, WhyFacts, explain, explain_absent, is_about};
 
 /// The end of a log that is read.
 const LOG_BYTES: usize = 4 << 10;
@@ -28,7 +31,39 @@ pub(super) async fn pod(
     Ok(Json(local.explain(&view).await))
 }
 
+#[derive(Debug, Deserialize)]
+pub(super) struct AbsentQuery {
+    namespace: Option<String>,
+}
+
+/// `GET /manifest/{pod}`: why there is no such pod, though a manifest names it.
+pub(super) async fn absent(
+    State(local): State<Local>,
+    Path(pod): Path<String>,
+    Query(query): Query<AbsentQuery>,
+) -> Result<Json<Explanation>, Refused> {
+    let named = local.namesakes(query.namespace.as_deref(), &pod).await;
+    let name = query.namespace.map_or(pod.clone(), |namespace| format!("{namespace}/{pod}"));
+    let none = || Refused::not_found(format!("no manifest on this node names a pod {name}"));
+    explain_absent(&name, &named).map(Json).ok_or_else(none)
+}
+
 impl Local {
+    async fn namesakes(&self, namespace: Option<&str>, name: &str) -> Vec<Namesake> {
+        let Some(path) = &self.place.manifests else { return Vec::new() };
+        namesakes(&*self.fs, path, &self.place.node_name, namespace, name).await
+    }
+
+    /// Manifests besides its own that name a pod.
+    async fn others(&self, view: &PodView, own: &Manifest) -> Vec<Namesake> {
+        let meta = &view.pod.metadata;
+        let name = meta.name.as_deref().unwrap_or_default();
+        let Manifest::File(own) = own else { return Vec::new() };
+        let mut all = self.namesakes(meta.namespace.as_deref(), name).await;
+        all.retain(|one| one.path != *own);
+        all
+    }
+
     /// Why a pod is as it is.
     pub(super) async fn explain(&self, view: &PodView) -> Explanation {
         let manifest = match self.home(view).await {
@@ -37,6 +72,7 @@ impl Local {
             Home::Url(url) => Manifest::Url(url),
             Home::Unknown => Manifest::Unknown,
         };
+        let namesakes = self.others(view, &manifest).await;
         let mut events: Vec<Event> = self.view.recorder.all();
         events.retain(|event| is_about(&event.object, view.uid.as_str()));
         explain(&WhyFacts {
@@ -46,6 +82,7 @@ impl Local {
             events: &events,
             logs: &self.last_words(view),
             manifest: &manifest,
+            namesakes: &namesakes,
             wall: self.clock.wall(),
             mono: self.clock.mono(),
         })
@@ -56,6 +93,7 @@ impl Local {
         let status = &view.status;
         let inits = status.init_container_statuses.iter().flatten();
         let all = inits.chain(status.container_statuses.iter().flatten());
+        let all = all.chain(status.ephemeral_container_statuses.iter().flatten());
         all.filter(|one| ended_badly(one))
             .filter_map(|one| {
                 let count = u32::try_from(one.restart_count).ok()?;

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kubelet_model::{DesiredPod, FullName, PodSet, PodUid, Source};
 use proptest::prelude::*;
 
-use super::lifecycle::{Command, WorkerFacts, plan};
+use super::super::lifecycle::{Command, WorkerFacts, plan};
 use crate::pleg::Existing;
 
 #[derive(Default)]

@@ -1,4 +1,9 @@
-//! Pods for the tables of this folder.
+//! Pods for the tables of this folder, and a runtime made of paper.
+
+mod bench;
+pub(crate) mod fake;
+
+pub(super) use bench::Bench;
 
 use std::sync::Arc;
 

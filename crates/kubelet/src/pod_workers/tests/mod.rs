@@ -1,0 +1,4 @@
+//! Which workers there are, and what a worker tells.
+
+mod events;
+mod lifecycle;

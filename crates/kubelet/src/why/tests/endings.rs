@@ -1,0 +1,120 @@
+//! Containers that ended, and pods on their way out.
+
+use serde_json::{Value, json};
+
+use super::super::Manifest;
+use super::{Case, container_status, has, one};
+
+fn crash(code: i32, reason: &str, container: Value) -> Case {
+    let state = json!({"waiting": {"reason": "CrashLoopBackOff",
+        "message": "back-off 1m20s restarting failed container=app pod=web-n1_default(u)"}});
+    let last = json!({"terminated": {"exitCode": code, "reason": reason, "finishedAt": "1970-01-01T00:59:00Z"}});
+    Case::new(one(container), container_status(state, last))
+}
+
+#[test]
+fn a_crash_loop_tells_why_and_when_next() {
+    let mut case = crash(127, "Error", json!({"command": ["/bin/shh"]}));
+    case.logs.insert("app".into(), vec!["sh: shh: not found".into()]);
+    has(
+        &case.text(),
+        &[
+            "exit code 127, the command was not found",
+            "restarted 4 times",
+            "since 60s ago",
+            "| sh: shh: not found",
+            "start app again in 20s",
+            "\"/bin/shh\" must exist in the image",
+            "klet logs --previous -c app default/web-n1",
+            "/etc/klet/pods/web.yaml",
+        ],
+    );
+    let codes = [
+        (0, "stay in the foreground"),
+        (126, "chmod +x"),
+        (137, "SIGTERM"),
+        (139, "bad memory access"),
+        (143, "asked to stop"),
+        (135, "SIGBUS"),
+        (150, "signal 22"),
+    ];
+    for (code, needle) in codes {
+        has(&crash(code, "Error", json!({})).text(), &[needle]);
+    }
+    let mut never_ran = crash(128, "StartError", json!({"command": ["/bin/shh"]}));
+    let last = &mut never_ran.status.container_statuses.as_mut().unwrap()[0].last_state;
+    last.as_mut().unwrap().terminated.as_mut().unwrap().message =
+        Some("exec: \"/bin/shh\": stat /bin/shh: no such file or directory: unknown".into());
+    has(
+        &never_ran.text(),
+        &["\"/bin/shh\", or the interpreter it needs, is not in the image", "in 20s"],
+    );
+    let limited = json!({"resources": {"limits": {"memory": "64Mi"}}});
+    has(&crash(137, "OOMKilled", limited).text(), &["more memory than its limit", "now 64Mi"]);
+    let probed = crash(137, "Error", json!({}))
+        .event("Killing", "Container app failed liveness probe, will be restarted");
+    has(&probed.text(), &["Its liveness probe failed"]);
+}
+
+#[test]
+fn a_pod_on_its_way_out_tells_how_long() {
+    let mut spec = one(json!({}));
+    spec["terminationGracePeriodSeconds"] = json!(30);
+    let mut case = Case::new(spec, container_status(json!({"running": {}}), json!({})))
+        .event("Killing", "Stopping container app");
+    case.manifest = Manifest::Gone(Vec::new());
+    has(&case.text(), &["being removed", "within 30 s", "kill what has not ended, in 20s"]);
+    case.manifest = Manifest::Gone(vec!["/etc/klet/pods/web.yaml: line 8: wrong".into()]);
+    has(&case.text(), &["unusable: /etc/klet/pods/web.yaml: line 8"]);
+}
+
+#[test]
+fn a_healthy_pod_waits_for_nothing() {
+    let status = json!({"phase": "Running", "containerStatuses": [{
+        "name": "app", "image": "", "imageID": "", "ready": true, "restartCount": 1, "state": {"running": {}},
+        "lastState": {"terminated": {"exitCode": 139, "finishedAt": "1970-01-01T00:00:00Z"}}}]});
+    has(&Case::new(one(json!({})), status).text(), &["runs and is ready", "60m ago: it crashed"]);
+    has(&Case::new(one(json!({})), json!({"phase": "Succeeded"})).text(), &["has done its work"]);
+}
+
+#[test]
+fn the_containers_own_policy_counts() {
+    let ended = |policy: serde_json::Value, kind: &str| {
+        let state = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
+        let mut spec = one(policy);
+        spec["restartPolicy"] = json!("Never");
+        if kind != "containers" {
+            spec[kind] = spec["containers"].take();
+            spec["containers"] = json!([]);
+        }
+        let mut status = container_status(state, json!({}));
+        if kind == "ephemeralContainers" {
+            status["ephemeralContainerStatuses"] = status["containerStatuses"].take();
+        }
+        Case::new(spec, status).text()
+    };
+    has(&ended(json!({}), "containers"), &["restartPolicy: Never keeps it as it is"]);
+    let own = ended(json!({"restartPolicy": "Never"}), "containers");
+    has(&own, &["The container's own restartPolicy keeps it as it is"]);
+    let again = ended(json!({"restartPolicy": "OnFailure"}), "containers");
+    assert!(!again.contains("keeps it as it is"), "{again}");
+    let debug = ended(json!({}), "ephemeralContainers");
+    has(&debug, &["app ended with exit code 1", "never started again"]);
+    // A job in a pod that restarts everything else.
+    let job = crash(0, "Completed", json!({"restartPolicy": "OnFailure"})).text();
+    assert!(!job.contains("restartPolicy is Always"), "{job}");
+    has(&crash(0, "Completed", json!({})).text(), &["restartPolicy is Always"]);
+}
+
+/// Both carry 137, and nobody has killed anything.
+#[test]
+fn ends_that_nobody_saw_are_not_blamed_on_a_kill() {
+    for (reason, needle) in [
+        ("ContainerStatusUnknown", "nobody knows how it ended"),
+        ("RestartingAllContainers", "klet removed it, because the whole pod started over"),
+    ] {
+        let text = crash(137, reason, json!({})).text();
+        has(&text, &[needle]);
+        assert!(!text.contains("SIGKILL") && !text.contains("dmesg"), "{reason}: {text}");
+    }
+}

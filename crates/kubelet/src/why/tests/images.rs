@@ -1,0 +1,76 @@
+//! Pulls that fail, and names that make no sense.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::super::image::{PullTrouble, classify, name_problem, registry};
+use super::{Case, has};
+
+#[test]
+fn pulls_fail_in_ways_that_can_be_told_apart() {
+    let table = [
+        ("dial tcp: lookup registry.example: no such host", PullTrouble::NoSuchHost),
+        ("dial tcp: lookup x on 10.0.0.2:53: server misbehaving", PullTrouble::NoSuchHost),
+        ("dial tcp 127.0.0.1:5000: connect: connection refused", PullTrouble::Refused),
+        ("dial tcp 1.2.3.4:443: i/o timeout", PullTrouble::Timeout),
+        ("x509: certificate signed by unknown authority", PullTrouble::Tls),
+        ("http: server gave HTTP response to HTTPS client", PullTrouble::Tls),
+        (
+            "pull access denied, repository does not exist or may require authorization: server message: \
+          insufficient_scope: authorization failed",
+            PullTrouble::Unauthorized,
+        ),
+        ("unexpected status code 401 Unauthorized", PullTrouble::Unauthorized),
+        ("failed to resolve reference \"e.com/a:1\": e.com/a:1: not found", PullTrouble::NotFound),
+        ("manifest unknown", PullTrouble::NotFound),
+        ("name unknown: repository name not known to registry", PullTrouble::NotFound),
+        ("429 Too Many Requests: toomanyrequests", PullTrouble::TooMany),
+        ("no match for platform in manifest", PullTrouble::Platform),
+        ("write /var/lib: no space left on device", PullTrouble::DiskFull),
+        ("pull QPS exceeded", PullTrouble::OwnLimit),
+        ("gremlins", PullTrouble::Other),
+    ];
+    let mut advice = BTreeSet::new();
+    for (message, trouble) in table {
+        assert_eq!(classify(message), trouble, "{message}");
+        let case = Case::waiting("ImagePullBackOff", message, json!({"image": "e.com/a:1"}));
+        let found = case.explain();
+        has(&case.text(), &["What you can do", "cannot be pulled"]);
+        advice.insert(found.advice);
+    }
+    assert_eq!(advice.len(), 11, "each trouble has advice of its own");
+}
+
+#[test]
+fn an_image_of_a_volume_is_told_from_the_containers_own() {
+    let container =
+        json!({"image": "r.io/data", "volumeMounts": [{"name": "v", "mountPath": "/v"}]});
+    let message = |image: &str| format!("Back-off pulling image {image:?}: ErrImagePull: gremlins");
+    let text = |image: &str| {
+        let mut case = Case::waiting("ImagePullBackOff", &message(image), container.clone());
+        let volumes = json!([{"name": "v", "image": {"reference": "r.io/data-of-old"}},
+                             {"name": "w", "image": {"reference": "r.io/other"}}]);
+        case.pod.spec.as_mut().unwrap().volumes = serde_json::from_value(volumes).unwrap();
+        case.text()
+    };
+    has(&text("r.io/data"), &["The image of app cannot be pulled", "crictl pull r.io/data`"]);
+    has(
+        &text("r.io/data-of-old"),
+        &["The image of app's volume v cannot be pulled", "crictl pull r.io/data-of-old`"],
+    );
+    has(&text("r.io/other"), &["The image of app cannot be pulled"]);
+}
+
+#[test]
+fn names_are_read_as_runtimes_read_them() {
+    assert_eq!(registry("busybox"), "docker.io");
+    assert_eq!(registry("library/busybox:1"), "docker.io");
+    assert_eq!(registry("localhost/a"), "localhost");
+    assert_eq!(registry("r.io:5000/a/b"), "r.io:5000");
+    assert!(name_problem("https://r.io/a").contains("https://"));
+    assert!(name_problem("r.io/Web").contains("upper-case"));
+    assert!(name_problem("a b").contains("space"));
+    assert!(name_problem("web:").contains("tag"));
+    assert!(name_problem("web//x").contains('/'));
+}

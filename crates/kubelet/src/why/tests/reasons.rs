@@ -1,0 +1,171 @@
+//! Containers and pods that wait: every reason and every obstacle.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use kubelet_model::{ContainerName, Mono, WaitReason};
+use serde_json::json;
+
+use super::super::obstacle;
+use super::{Case, container_status, has, one};
+use crate::progress::{Obstacle, Progress, WaitingFor};
+
+#[test]
+fn every_reason_to_wait_has_its_own_answer() {
+    let mut headlines = BTreeSet::new();
+    for next in WaitReason::ALL {
+        let found = Case::waiting(next.as_str(), "", json!({"image": "example.com/a:1"})).explain();
+        assert!(!found.advice.is_empty() && !found.waiting_for.is_empty(), "{next}: {found:?}");
+        assert!(!found.headline.contains(" waits: "), "{next} is not known: {found:?}");
+        let key = (found.headline, found.waiting_for);
+        assert!(headlines.insert(key.clone()), "{next} shares its answer {key:?}");
+    }
+}
+
+#[test]
+fn every_failure_to_start_tells_since_when() {
+    let errors = WaitReason::ALL.iter().filter(|reason| {
+        let under_way = [
+            WaitReason::ContainerCreating,
+            WaitReason::PodInitializing,
+            WaitReason::RestartingAllContainers,
+        ];
+        !under_way.contains(reason)
+    });
+    for reason in errors {
+        let mut case = Case::waiting(reason.as_str(), "no", json!({"image": "example.com/a:1"}));
+        let failing = [(ContainerName::new("app"), Mono(Duration::from_secs(40)))];
+        case.progress = Some(Progress { failing: failing.into(), ..Progress::default() });
+        has(&case.text(), &["since 60s ago"]);
+    }
+}
+
+#[test]
+fn a_pod_that_starts_over_names_the_rule() {
+    let mut ruled = json!({"name": "work", "restartPolicy": "Never"});
+    ruled["restartPolicyRules"] = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]);
+    let spec = json!({"containers": [{"name": "app"}, ruled]});
+    let state = json!({"waiting": {"reason": "RestartingAllContainers",
+        "message": "The container is removed because RestartAllContainers in place"}});
+    let mut status = container_status(state, json!({}));
+    status["conditions"] = json!([{"type": "AllContainersRestarting", "status": "True",
+        "lastTransitionTime": "1970-01-01T00:59:00Z"}]);
+    has(
+        &Case::new(spec, status).text(),
+        &[
+            "app was removed, because the whole pod starts over",
+            "begins anew",
+            "since 60s ago",
+            "restartPolicyRules of work",
+            "klet logs --previous -c work",
+        ],
+    );
+}
+
+#[test]
+fn every_obstacle_has_its_own_answer() {
+    let all = [
+        Obstacle::Runtime("no socket".into()),
+        Obstacle::Network("no CNI".into()),
+        Obstacle::Observation,
+        Obstacle::Volumes { volumes: vec!["v".into()], problems: vec![], leaving: false },
+        Obstacle::Volumes {
+            volumes: vec!["v".into()],
+            problems: vec!["it is in use".into()],
+            leaving: true,
+        },
+        Obstacle::Turn,
+        Obstacle::NameTaken,
+        Obstacle::Retry,
+        Obstacle::Nothing,
+    ];
+    let mut headlines = BTreeSet::new();
+    for what in all {
+        let found = obstacle::answer(&what, false);
+        assert!(!found.advice.is_empty(), "{what:?}");
+        assert!(headlines.insert(found.headline.clone()), "{what:?}: {found:?}");
+        let mut case = Case::new(one(json!({})), json!({"phase": "Pending"}));
+        let waits = what != Obstacle::Nothing;
+        let waiting = Some(WaitingFor { what, since: Mono(Duration::from_secs(40)) });
+        case.progress = Some(Progress { waiting, ..Progress::default() });
+        if waits {
+            assert_eq!(case.explain().headline, found.headline);
+            has(&case.text(), &["since 60s ago"]);
+        }
+    }
+}
+
+#[test]
+fn configuration_errors_name_the_field() {
+    let table = [
+        (
+            "CreateContainerConfigError",
+            "container has runAsNonRoot and image will run as root (pod: x)",
+            "runAsUser",
+        ),
+        ("CreateContainerConfigError", "configmap \"c\" not found", "put the values into env"),
+        ("CreateContainerConfigError", "failed to prepare subPath for volumeMount", "subPathExpr"),
+        (
+            "CreateContainerError",
+            "failed to generate spec: no command specified",
+            "not in the image",
+        ),
+        ("CreateContainerError", "failed to mount /x: not a directory", "mountPath"),
+        (
+            "CreateContainerError",
+            "the container runtime does not support image volumes (containerd does from 2.1 on): x",
+            "Update the runtime",
+        ),
+        ("CreateContainerError", "ImageVolumeMountFailed: no such path", "subPath"),
+        (
+            "RunContainerError",
+            "exec: \"nope\": executable file not found in $PATH: unknown",
+            "not in the image",
+        ),
+        ("RunContainerError", "exec /app: exec format error", "built for"),
+        ("RunContainerError", "exec: \"/x\": stat /x: no such file or directory", "first line"),
+        ("RunContainerError", "exec: \"/x\": permission denied", "chmod +x"),
+        ("RunContainerError", "apparmor profile not found", "aa-status"),
+    ];
+    for (reason, message, needle) in table {
+        let case = Case::waiting(reason, message, json!({"command": ["/x"]}));
+        has(&case.text(), &[needle, message]);
+    }
+    let hook = json!({"lifecycle": {"postStart": {"exec": {"command": ["false"]}}}});
+    has(&Case::waiting("PostStartHookError", "", hook).text(), &["The hook runs `false`"]);
+    let pause = json!({"lifecycle": {"postStart": {"sleep": {"seconds": 7}}}});
+    has(&Case::waiting("PostStartHookError", "", pause).text(), &["The hook pauses for 7 s"]);
+}
+
+#[test]
+fn init_containers_are_named() {
+    let spec =
+        json!({"initContainers": [{"name": "a"}, {"name": "b"}], "containers": [{"name": "app"}]});
+    let status = json!({"phase": "Pending",
+        "initContainerStatuses": [
+            {"name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+             "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}},
+            {"name": "b", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": {"running": {}}}],
+        "containerStatuses": [{"name": "app", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": "PodInitializing"}}}]});
+    has(
+        &Case::new(spec, status).text(),
+        &["init container b (2 of 2)", "klet logs -c b default/web-n1"],
+    );
+}
+
+#[test]
+fn a_sandbox_under_way_is_no_failure() {
+    let told = |message: &str| {
+        let mut case = Case::waiting("ContainerCreating", "", json!({}));
+        let condition =
+            json!({"type": "PodReadyToStartContainers", "status": "False", "message": message});
+        case.status.conditions = Some(vec![serde_json::from_value(condition).unwrap()]);
+        case.text()
+    };
+    has(
+        &told("waiting for the sandbox: it is yet to be created"),
+        &["app is being made.", "Waits for: the sandbox: it is yet to be created"],
+    );
+    has(&told("no address left"), &["sandbox cannot be made", "Last error: no address left"]);
+}
