@@ -71,6 +71,8 @@ pub struct ObservedContainer {
     pub grace: Option<Grace>,
     /// What it was given, where the runtime tells.
     pub resources: Option<ObservedResources>,
+    /// Where the runtime writes its output; empty if nowhere.
+    pub log_path: String,
     /// What it is doing.
     pub state: ContainerState,
 }

@@ -35,10 +35,12 @@ pub(super) struct Worker {
     queue: VecDeque<ContainerId>,
     began: Instant,
     next_round: Instant,
+    /// Containers have started; when to take them up.
+    discover_at: Option<Instant>,
 }
 
 struct Log {
-    /// Where it is, once the runtime has told.
+    /// Where it is; `None` for a container whose output the runtime keeps from us.
     path: Option<PathBuf>,
     /// Its size at the last look.
     seen: Option<(u64, Instant)>,
@@ -49,7 +51,6 @@ struct Log {
 }
 
 enum Outcome {
-    Located(Result<PathBuf, CallError>),
     /// A missing log was asked for; true if it is there now.
     Reopened(Result<bool, CallError>),
     Rotated(Result<Rotated, RotateError>),
@@ -75,19 +76,28 @@ impl Worker {
             queue: VecDeque::new(),
             began: now,
             next_round: now,
+            discover_at: None,
         }
     }
 
     pub(super) async fn run(mut self) {
         loop {
             let due = self.logs.values().filter(|log| !log.busy).map(|log| log.due).min();
-            let due = due.unwrap_or(self.next_round);
+            let due = due.into_iter().chain(self.discover_at).min().unwrap_or(self.next_round);
             tokio::select! { biased;
                 Some((id, outcome)) = self.jobs.next() => self.done(id, outcome),
-                () = self.observations.container_started() => self.discover(),
+                // No log is looked at sooner, and many containers may start at once.
+                () = self.observations.container_started(), if self.discover_at.is_none() => {
+                    self.discover_at = Some(Instant::now() + plan::LOOK_MIN);
+                }
                 id = self.alarms.next() => self.woken(&id),
                 () = sleep_until(self.next_round) => self.round(),
-                () = sleep_until(due) => self.look(),
+                () = sleep_until(due) => {
+                    if self.discover_at.is_some_and(|at| at <= Instant::now()) {
+                        self.discover();
+                    }
+                    self.look();
+                }
             }
             self.start_rotations();
         }
@@ -101,16 +111,18 @@ impl Worker {
 
     /// Takes up containers that have started and lets go of those that ended.
     fn discover(&mut self) {
+        self.discover_at = None;
         let running = self.observations.running();
         let ended = |(id, log): (&ContainerId, &Log)| {
-            (!log.busy && !running.contains(id)).then(|| id.clone())
+            (!log.busy && !running.contains_key(id)).then(|| id.clone())
         };
         for id in self.logs.iter().filter_map(ended).collect::<Vec<_>>() {
             self.forget(&id);
         }
-        let due = Instant::now() + plan::LOOK_MIN;
-        for id in running {
-            let new = || Log { path: None, seen: None, rate: None, due, busy: false };
+        let due = Instant::now();
+        for (id, path) in running {
+            let path = (!path.is_empty()).then(|| PathBuf::from(path));
+            let new = || Log { path, seen: None, rate: None, due, busy: false };
             self.logs.entry(id).or_insert_with(new);
         }
     }
@@ -143,7 +155,10 @@ impl Worker {
     fn look_at(&mut self, id: &ContainerId, now: Instant) {
         let (max, round) = (self.max_bytes, self.next_round);
         let Some(log) = self.logs.get_mut(id) else { return };
-        let Some(path) = &log.path else { return self.locate(id) };
+        let Some(path) = &log.path else {
+            log.due = round;
+            return;
+        };
         let found = self.ports.fs.stat(path);
         // The log of a container that has ended is its last word: it stays as it is.
         let wants_change = found.as_ref().map_or(true, |found| found.stamp.size >= max);
@@ -189,14 +204,6 @@ impl Worker {
         *due = at.min(self.next_round);
     }
 
-    fn locate(&mut self, id: &ContainerId) {
-        let (runtime, id) = (Arc::clone(&self.ports.runtime), id.clone());
-        self.job(id.clone(), async move {
-            let status = runtime.container_status(id.as_str()).await;
-            Outcome::Located(status.map(|status| status.log_path.into()))
-        });
-    }
-
     /// The agent may have been killed between moving the log and having it opened anew.
     fn reopen(&mut self, id: &ContainerId) {
         let Some(path) = self.logs.get(id).and_then(|log| log.path.clone()) else { return };
@@ -237,12 +244,6 @@ impl Worker {
         log.busy = false;
         log.due = round;
         match outcome {
-            // A container whose output the runtime keeps from us has no log.
-            Outcome::Located(Ok(path)) if path.as_os_str().is_empty() => {}
-            Outcome::Located(Ok(path)) => {
-                log.path = Some(path);
-                log.due = now;
-            }
             Outcome::Reopened(Ok(true)) => log.due = now,
             Outcome::Reopened(Ok(false)) => {
                 tracing::warn!(container = %id, "a container's log is missing, also after the runtime opened it anew");
@@ -254,7 +255,7 @@ impl Worker {
                 log.due = now;
             }
             Outcome::Rotated(Ok(Rotated::NameTaken)) => log.due = now + plan::LOOK_MIN,
-            Outcome::Located(Err(error)) | Outcome::Reopened(Err(error)) => {
+            Outcome::Reopened(Err(error)) => {
                 if error.is_not_found() {
                     self.forget(&id);
                 } else {

@@ -257,12 +257,16 @@ impl PodCgroups for NodeCgroups {
         }
         // As upstream: a kernel that refuses one value still runs the pod, whose
         // containers have limits of their own.
-        let applied = tree.apply(&name, &limits);
-        if let Err(error) = &applied {
-            tracing::warn!(uid = %pod.uid, %error, "pod runs without some limits of its group");
-        }
-        if applied.is_ok() && limits == pod.limits {
-            self.made().insert(pod.uid.clone(), pod.clone());
+        match tree.apply(&name, &limits) {
+            Ok(()) if limits == pod.limits => {
+                self.made().insert(pod.uid.clone(), pod.clone());
+            }
+            Ok(()) => {}
+            // Nobody said no: it is tried again.
+            Err(error @ CgroupError::SystemdUnreachable { .. }) => return Err(error),
+            Err(error) => {
+                tracing::warn!(uid = %pod.uid, %error, "pod runs without some limits of its group");
+            }
         }
         Ok(path)
     }

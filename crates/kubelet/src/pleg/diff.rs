@@ -58,6 +58,7 @@ mod tests {
             user: None,
             grace: None,
             resources: None,
+            log_path: String::new(),
             state,
         };
         let exit = Exit {

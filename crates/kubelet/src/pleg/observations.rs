@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use kubelet_model::{ContainerId, ContainerState, FullName, Mono, ObservedPod, PodUid};
+use kubelet_model::{
+    ContainerId, ContainerState, FullName, Mono, ObservedContainer, ObservedPod, PodUid,
+};
 use tokio::sync::{Notify, mpsc, watch};
 
 /// Requests for inspection that may wait: one per pod and a few more.
@@ -186,17 +188,21 @@ impl Observations {
         (ready, containers)
     }
 
-    /// Containers that run, by what was seen last.
-    pub fn running(&self) -> BTreeSet<ContainerId> {
+    /// Containers that run, by what was seen last, and where their output goes.
+    pub fn running(&self) -> BTreeMap<ContainerId, String> {
         let table = self.lock();
-        let pods = table.pods.values().map(|entry| Arc::clone(&entry.seen.borrow()));
-        pods.flat_map(|pod| running(&pod).cloned().collect::<Vec<_>>()).collect()
+        let mut found = BTreeMap::new();
+        for entry in table.pods.values() {
+            let pod = entry.seen.borrow();
+            found.extend(running(&pod).map(|own| (own.id.clone(), own.log_path.clone())));
+        }
+        found
     }
 
     /// Does this container run, by what was seen last?
     pub fn is_running(&self, id: &ContainerId) -> bool {
         let pod = self.owner(id).and_then(|uid| self.get(&uid));
-        pod.is_some_and(|pod| running(&pod).any(|running| running == id))
+        pod.is_some_and(|pod| running(&pod).any(|running| running.id == *id))
     }
 
     /// Completes when containers were seen that did not run before. For one
@@ -207,7 +213,7 @@ impl Observations {
 
     /// Publishes an observation unless a newer one is there already.
     pub(super) fn publish(&self, pod: ObservedPod) {
-        if running(&pod).any(|id| !self.is_running(id)) {
+        if running(&pod).any(|container| !self.is_running(&container.id)) {
             self.started.notify_one();
         }
         let changed = self.lock().publish(pod);
@@ -262,10 +268,8 @@ impl Observations {
     }
 }
 
-fn running(pod: &ObservedPod) -> impl Iterator<Item = &ContainerId> {
-    let running = pod.containers.iter();
-    let running = running.filter(|c| matches!(c.state, ContainerState::Running { .. }));
-    running.map(|container| &container.id)
+fn running(pod: &ObservedPod) -> impl Iterator<Item = &ObservedContainer> {
+    pod.containers.iter().filter(|c| matches!(c.state, ContainerState::Running { .. }))
 }
 
 impl Table {

@@ -131,6 +131,7 @@ pub(super) fn container(
             .and_then(|text| text.parse().ok())
             .map(|seconds: i64| Grace::from_secs(seconds.min(GRACE_S_MAX))),
         resources: status.and_then(resources_of),
+        log_path: status.map_or_else(String::new, |status| status.log_path.clone()),
         state: status.map_or(ContainerState::Created, state),
     })
 }

@@ -218,6 +218,7 @@ async fn containers_that_start_are_told_once() {
             user: None,
             grace: None,
             resources: None,
+            log_path: String::new(),
             state,
         };
         ObservedPod { containers: vec![container], ..pod("a", true, began) }

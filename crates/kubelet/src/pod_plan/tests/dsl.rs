@@ -246,6 +246,7 @@ pub fn instance(name: &str, sandbox_attempt: u32) -> ObservedContainer {
         user: None,
         grace: None,
         resources: None,
+        log_path: String::new(),
         state: ContainerState::Created,
     }
 }
