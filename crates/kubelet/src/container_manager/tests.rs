@@ -215,9 +215,9 @@ fn a_node_of_version_2() {
     assert_eq!(read(&root, "kubepods/besteffort/hugetlb.2MB.max"), (1_u64 << 62).to_string());
 
     // The kernel is told a value once, and again when someone may have changed it.
-    std::fs::write(root.path().join("kubepods/podg-1/cpu.max"), "mine").unwrap();
+    std::fs::write(root.path().join("kubepods/podg-1/cpu.max"), "5000 100000").unwrap();
     handle.ensure(&guaranteed).unwrap();
-    assert_eq!(read(&root, "kubepods/podg-1/cpu.max"), "mine");
+    assert_eq!(read(&root, "kubepods/podg-1/cpu.max"), "5000 100000");
     handle.set_limits(&guaranteed, Limits::default()).unwrap();
     handle.ensure(&guaranteed).unwrap();
     assert_eq!(read(&root, "kubepods/podg-1/cpu.max"), "100000 100000");
