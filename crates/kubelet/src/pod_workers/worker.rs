@@ -171,6 +171,7 @@ impl Worker {
             self.memory.note_observation(&seen, self.now());
             self.tend_probes(&order, &seen);
             self.tend_resize(&order, &seen);
+            self.ending.go_on(self.now());
             let decision = self.decide(&order, &seen);
             self.report(&order, &seen, &decision);
             self.ask_whether_ready(&seen);
@@ -187,11 +188,20 @@ impl Worker {
             };
             match rest {
                 Some(wake_at) => {
+                    if self.runtime.problem.is_some() {
+                        self.ending.hold();
+                    }
                     self.tell_of_wait(&order, &decision);
                     self.show_idle(&order, &decision, wake_at);
                     self.idle(wake_at).await;
                 }
-                None => self.act(&order, &seen, decision).await,
+                None => {
+                    let mut actions = decision.steps.iter().flatten();
+                    if actions.any(|action| matches!(action, Action::StopContainer { .. })) {
+                        self.ending.begin();
+                    }
+                    self.act(&order, &seen, decision).await;
+                }
             }
         }
     }

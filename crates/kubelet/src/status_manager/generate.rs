@@ -143,11 +143,11 @@ fn rejected(facts: &Facts<'_>, ended: &Ended) -> PodStatus {
 }
 
 /// When the pod began: set once. An agent that was restarted takes it from the
-/// oldest sandbox.
+/// oldest sandbox, which it may see only after its first status.
 pub fn start_time(before: Option<&PodStatus>, seen: &ObservedPod, wall: Timestamp) -> Timestamp {
-    let before = before.and_then(|before| before.start_time.as_ref());
-    let oldest = || seen.sandboxes.iter().map(|sandbox| sandbox.created_at).min();
-    let start = before.map(|time| time.0).or_else(oldest).unwrap_or(wall);
+    let before = before.and_then(|before| before.start_time.as_ref()).map(|time| time.0);
+    let sandboxes = seen.sandboxes.iter().map(|sandbox| sandbox.created_at);
+    let start = sandboxes.chain(before).min().unwrap_or(wall);
     truncate(start.min(wall))
 }
 

@@ -354,6 +354,26 @@ proptest! {
         }
     }
 
+    /// A pod whose end is ordered while the runtime is away gets all of its grace.
+    #[test]
+    fn time_in_which_nothing_could_be_stopped_does_not_count(
+        grace in 2..100i64,
+        away in 1..1000u64,
+        waits in 0..100u64,
+    ) {
+        let ordered = Termination { since: at(0), grace: Grace::from_secs(grace) };
+        let mut ending = Ending::default();
+        ending.order(ordered);
+        ending.hold();
+        ending.go_on(at(away));
+        prop_assert_eq!(ending.order(ordered), Termination { since: at(away), ..ordered });
+        // Once containers were told to end, an outage does not give them more.
+        ending.begin();
+        ending.hold();
+        ending.go_on(at(away + waits));
+        prop_assert_eq!(ending.order(ordered).since, at(away));
+    }
+
     /// A pod that only the runtime knows gets what its annotations promise, even when
     /// the container that told of it has ended.
     #[test]

@@ -1,10 +1,13 @@
 //! Addresses and the start time.
 
 use expect_test::expect;
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::PodStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::case::Case;
 use super::{dsl, story};
+use crate::status_manager::start_time;
 
 #[test]
 fn the_start_time_is_set_once() {
@@ -12,6 +15,17 @@ fn the_start_time_is_set_once() {
     let first = start(&["web Always: no sandbox"]);
     assert_eq!(first.as_deref(), Some("2026-01-02T03:04:05Z"));
     assert_eq!(start(&["web Always: no sandbox", "web Always: app running"]), first);
+}
+
+/// A restarted agent may tell its first status before it has looked: the deadline of
+/// the pod must not begin anew (seed 164 of a simulation).
+#[test]
+fn the_start_time_is_no_later_than_the_oldest_sandbox() {
+    let seen = dsl::scene("web Always: app running").seen;
+    let later = |seconds| dsl::wall() + SignedDuration::from_secs(seconds);
+    let told = PodStatus { start_time: Some(Time(later(60))), ..PodStatus::default() };
+    let start = start_time(Some(&told), &seen, later(120));
+    assert_eq!(start.to_string(), "2026-01-02T03:04:05Z");
 }
 
 fn addresses(scenes: &[&str]) -> String {
