@@ -76,6 +76,9 @@ fn pods_that_get_no_sandbox() -> Result<()> {
     let pod = |name: &str| PodManifest::script(name, "exec sleep 1000");
     node.manifests.put_pod(&pod("class").spec("runtimeClassName", json!("nothing")))?;
     node.manifests.put_pod(&pod("users").spec("hostUsers", json!(false)))?;
+    // The handler that a private containerd has.
+    node.manifests.put_pod(&pod("classy").spec("runtimeClassName", json!("runc")))?;
+    node.wait_running("classy")?;
     let says = |pod: &PodView, words: &str| {
         let waits = pod.condition("PodReadyToStartContainers");
         waits.is_ok_and(|waits| waits.status == "False" && waits.message.contains(words))

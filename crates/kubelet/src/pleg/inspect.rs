@@ -135,6 +135,8 @@ fn with_exit(mut status: v1::ContainerStatus, exit: Option<&ExitNote>) -> v1::Co
 /// Is all that matters about an end known without the record?
 fn tells_all(exit: &ExitNote, status: &v1::ContainerStatus) -> bool {
     status.state() == v1::ContainerState::ContainerRunning
+        // Lack of memory may have taken a child before.
+        && status.reason.is_empty()
         && exit.code != KILLED
         && !last_words::needs_log(status, exit.code)
 }
@@ -182,6 +184,10 @@ mod tests {
                 if known { (7, code) } else { (0, 0) }
             );
         }
+        let starved =
+            v1::ContainerStatus { reason: "OOMKilled".to_owned(), ..status(Running, "File") };
+        let exit = ExitNote { code: 0, finished_at: 7 };
+        assert_eq!(with_exit(starved.clone(), Some(&exit)), starved);
         let without = with_exit(status(Running, "File"), None);
         assert_eq!(without, status(Running, "File"));
     }

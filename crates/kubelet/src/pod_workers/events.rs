@@ -39,8 +39,12 @@ impl Worker {
     }
 
     /// What is wrong with the network that the plan needs.
-    pub(super) fn missing_network(&self, order: &Order, decision: &Decision) -> Option<&String> {
-        let spec = order.pod.as_ref().map(DesiredPod::spec);
+    pub(super) fn missing_network(
+        &self,
+        pod: Option<&DesiredPod>,
+        decision: &Decision,
+    ) -> Option<&String> {
+        let spec = pod.map(DesiredPod::spec);
         let host_network = spec.is_some_and(|spec| spec.host_network == Some(true));
         let makes_sandbox = |action: &Action| matches!(action, Action::CreateSandbox { .. });
         let needed = !host_network && decision.steps.iter().flatten().any(makes_sandbox);
@@ -57,7 +61,7 @@ impl Worker {
     /// The plan must wait, perhaps for the network.
     pub(super) fn tell_of_wait(&self, order: &Order, decision: &Decision) {
         let Some(pod) = &order.pod else { return };
-        if let Some(problem) = self.missing_network(order, decision) {
+        if let Some(problem) = self.missing_network(order.pod.as_ref(), decision) {
             let text = format!("network is not ready: {problem}");
             self.record(pod, EventType::Warning, "NetworkNotReady", text);
         }

@@ -46,7 +46,7 @@ impl Worker {
     }
 
     fn obstacle(&self, order: &Order, decision: &Decision) -> Obstacle {
-        match (&self.runtime.problem, self.missing_network(order, decision)) {
+        match (&self.runtime.problem, self.missing_network(order.pod.as_ref(), decision)) {
             (Some(problem), _) => Obstacle::Runtime(problem.clone()),
             (None, Some(problem)) => Obstacle::Network(problem.clone()),
             (None, None) => Obstacle::Retry,

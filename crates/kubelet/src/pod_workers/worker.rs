@@ -159,6 +159,8 @@ impl Worker {
             if self.seen.began().is_none_or(|began| began < self.fence) {
                 self.report_blindness(&order, &seen);
                 self.show_waiting(Obstacle::Observation, None);
+                // What cannot be looked at cannot be stopped.
+                self.ending.hold();
                 self.await_observation().await;
                 continue;
             }
@@ -196,8 +198,10 @@ impl Worker {
                     self.idle(wake_at).await;
                 }
                 None => {
+                    let ends = self.ended_itself || matches!(order.intent, Intent::End(_));
                     let mut actions = decision.steps.iter().flatten();
-                    if actions.any(|action| matches!(action, Action::StopContainer { .. })) {
+                    if ends && actions.any(|action| matches!(action, Action::StopContainer { .. }))
+                    {
                         self.ending.begin();
                     }
                     self.act(&order, &seen, decision).await;
@@ -223,8 +227,8 @@ impl Worker {
     /// `Some` if the plan must wait: for the runtime, its network, the pod's volumes,
     /// or a retry time.
     fn blocked_until(&self, order: &Order, decision: &Decision) -> Option<Option<Mono>> {
-        let unusable =
-            self.runtime.problem.is_some() || self.missing_network(order, decision).is_some();
+        let unusable = self.runtime.problem.is_some()
+            || self.missing_network(order.pod.as_ref(), decision).is_some();
         if (unusable && !decision.steps.is_empty()) || self.awaits_volumes(&decision.steps) {
             return Some(decision.wake_at);
         }
@@ -435,8 +439,9 @@ impl Worker {
         let runtime = &self.runtime;
         let failure = self.memory.sandbox_failure.as_ref().map(|failure| failure.message.as_str());
         let pod_problem = runtime.problem.as_deref().or(self.blindness.as_deref()).or(failure);
-        let pod_problem = pod_problem.or(runtime.network_problem.as_deref());
         let volume_problem = self.volume_problem(decision);
+        let network_problem = self.missing_network(Some(pod), decision);
+        let pod_problem = pod_problem.or(network_problem.map(String::as_str));
         let pod_problem = pod_problem.or(volume_problem.as_deref());
         generate(&Facts {
             pod,

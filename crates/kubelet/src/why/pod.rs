@@ -99,7 +99,9 @@ fn ending(facts: &WhyFacts<'_>) -> Option<Finding> {
     }
     let spec = facts.pod.spec.as_ref();
     let grace = spec.map_or(Grace::DEFAULT_SECONDS, Grace::seconds_of);
-    let stopping = facts.events.iter().rev().find(|event| event.reason == "Killing");
+    // A probe's kill before that is another story.
+    let mut newest_first = facts.events.iter().rev();
+    let stopping = newest_first.find(|event| event.message.starts_with("Stopping container"));
     let since = stopping.map(|event| event.first).or(deleted);
     let left = since.map(|at| {
         let end = at.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(at);

@@ -78,7 +78,7 @@ pub(super) fn answer(reason: WaitReason, case: Case<'_>) -> Finding {
 
 /// No catch-all, so that a new reason gets its own answer.
 fn of_reason(reason: WaitReason, case: Case<'_>) -> Finding {
-    let (name, image, whose) = (&case.container.name, case.image(), case.whose());
+    let (image, whose) = (case.image(), case.whose());
     match reason {
         WaitReason::ContainerCreating => creating(case),
         WaitReason::PodInitializing => initializing(case),
@@ -108,7 +108,7 @@ fn of_reason(reason: WaitReason, case: Case<'_>) -> Finding {
         }
         WaitReason::RegistryUnavailable => {
             let host = image::registry(image);
-            Finding::new(Rank::Failed, format!("The registry of {name}'s image does not answer."))
+            Finding::new(Rank::Failed, format!("The registry of the image of {whose} does not answer."))
                 .waits_for(format!("the registry {host}"))
                 .error(case.message)
                 .advise(format!("Check that this node reaches it: `curl -v https://{host}/v2/`; look at DNS, proxy and firewall."))
