@@ -70,14 +70,18 @@ impl Worker {
 
     async fn work(&mut self) {
         let ports = &self.shared.ports;
+        let trigger = Arc::clone(&self.trigger);
         if self.period > ports.clock.mono().0 {
-            // An agent that starts finds many containers at once.
+            // An agent that starts finds many containers at once. One that has only
+            // now started is not kept waiting for that.
             let spread = ports.jitter.spread(self.period);
-            sleep(spread.saturating_sub(self.period) * 2).await;
+            tokio::select! { biased;
+                () = trigger.notified() => {}
+                () = sleep(spread.saturating_sub(self.period) * 2) => {}
+            }
         }
         let mut ticker = interval_at(self.in_a_period(), self.period);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let trigger = Arc::clone(&self.trigger);
         while self.tick().await {
             tokio::select! { biased;
                 _ = ticker.tick() => {}

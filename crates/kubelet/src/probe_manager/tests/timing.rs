@@ -139,6 +139,26 @@ async fn readiness_can_be_asked_for_out_of_turn() {
     assert_eq!(world.net.times(1), [10, 70]);
 }
 
+/// The wait of an agent that has just begun would be up to an hour here.
+#[tokio::test(start_paused = true)]
+async fn what_has_just_started_does_not_wait_for_the_agents_own_start() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let containers = names.iter().zip(1..);
+    let containers: Vec<_> = containers
+        .map(|(name, port)| json!({"name": name, "readinessProbe": tcp(port, 3600)}))
+        .collect();
+    let world = World::new(Duration::ZERO, json!({"containers": containers})).await;
+    world.run(&names, &[], true, false);
+    world.probes.ensure(&world.pod);
+    for name in names {
+        world.probes.retrigger_readiness(world.uid(), &ContainerName::new(name));
+    }
+    until_just_after(1).await;
+    for port in 1..=8 {
+        assert_eq!(world.net.times(port).len(), 1, "{port}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_old_container_has_no_result_until_it_is_tried() {
     let spec = json!({"containers": [{"name": "app", "readinessProbe": tcp(1, 60)}]});
