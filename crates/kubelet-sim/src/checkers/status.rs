@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use cri::v1::ContainerState;
-
 use super::running::{init_failed, stays_ended};
 use super::{Actual, ReportedPod, fail};
 use crate::container_template::{ContainerTemplate, ProbeRole};
@@ -60,26 +58,18 @@ pub(super) fn status_matches_runtime(
         }
     }
     follows_probes(state, pod, actual, report)?;
-    let newest_of = |c: &ContainerTemplate| actual.newest.get(c.name.as_str());
-    let regular = &actual.template.containers;
-    let all_zero = !init_failed(actual)
-        && regular.iter().all(|c| newest_of(c).is_some_and(|c| c.exit_code == 0));
-    let all_ran = regular
-        .iter()
-        .all(|c| newest_of(c).is_some_and(|c| c.state != ContainerState::ContainerCreated));
+    let ended_well = |c: &ContainerTemplate| {
+        actual.newest.get(c.name.as_str()).is_some_and(|instance| {
+            let code = instance.exit_code;
+            instance.has_exited() && code == 0 && !c.restarts(actual.template.restart, code)
+        })
+    };
+    let all_well = !init_failed(actual) && actual.template.containers.iter().all(ended_well);
     let initialises = !actual.template.init.is_empty();
-    let phase = match (done, all_zero) {
+    let phase = match (done, all_well) {
         // A pod goes back to its beginning with each sandbox.
         (false, _) if initialises && report.phase == "Pending" => return Ok(()),
         (false, _) => "Running",
-        // A pod that never restarts and lost its sandbox before all of its
-        // containers ran cannot go on; upstream leaves it pending.
-        (true, _) if !all_ran && report.phase == "Pending" => return Ok(()),
-        // A pod that never restarts gets no new sandbox, though some of its
-        // containers would restart; upstream's phase waits for those.
-        (true, _) if report.phase == "Running" && some_would_restart(state, actual) => {
-            return Ok(());
-        }
         // Which of the two depends on the text that was in force when it ended.
         (true, _) if stays_ended(actual, reported) => return Ok(()),
         (true, true) => "Succeeded",
@@ -102,18 +92,6 @@ fn is_in_hook(state: &State, template: &PodTemplate, container: &Container) -> b
 fn may_start_over(template: &PodTemplate) -> bool {
     let mut all = template.init.iter().chain(&template.containers);
     all.any(|c| c.own_restart.is_some_and(|own| own.all))
-}
-
-/// Would a container restart after its last exit? An instance that was only created
-/// has none: the one before it counts, if there was one.
-fn some_would_restart(state: &State, actual: &Actual<'_>) -> bool {
-    actual.template.containers.iter().any(|c| {
-        let Some(newest) = actual.newest.get(c.name.as_str()) else { return false };
-        let all = state.objects.containers.values();
-        let same = all.filter(|i| i.uid() == newest.uid() && i.name() == newest.name());
-        let last = same.filter(|i| i.has_exited()).max_by_key(|i| i.attempt());
-        c.restarts(actual.template.restart, last.unwrap_or(newest).exit_code)
-    })
 }
 
 /// Probes have done their work: what is well is ready, what is not is not, and

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use kubelet_sim::{ContainerTemplate, PodTemplate, Program, Restart, SimWorld};
+use kubelet_sim::{ContainerTemplate, OwnRestart, PodTemplate, Program, Restart, SimWorld};
 
 use crate::{SOON, expect_untouched, node_with, web};
 
@@ -144,4 +144,28 @@ fn dead_sandbox_is_replaced_and_finished_work_is_not_redone() {
     node.kill_sandbox("web");
     node.run_for(SOON).settle(TWO_MINUTES);
     assert_eq!(web(&node).name, "app");
+}
+
+/// Seed 4773: it was running for ever, and another pod of its name waited as long.
+#[test]
+fn a_pod_that_never_restarts_fails_with_its_sandbox_and_makes_way() {
+    let own = OwnRestart { policy: Restart::Always, code: 9, all: false };
+    let template = PodTemplate::steady("web")
+        .restart(Restart::Never)
+        .with_app(|app| app.own_restart = Some(own));
+    let (mut node, _) = node_with(&template);
+    node.kill_sandbox("web");
+    node.run_for(SOON).settle(TWO_MINUTES);
+    let lost = |node: &SimWorld| {
+        let pod = node.reported()[0].clone();
+        (pod.phase, pod.reason) == ("Failed".to_owned(), Some("SandboxLost".to_owned()))
+    };
+    assert!(lost(&node), "{:?}", node.reported());
+    node.crash_agent();
+    node.start_agent();
+    node.run_for(SOON).settle(TWO_MINUTES);
+    assert!(lost(&node), "{:?}", node.reported());
+    let next = node.put("web.json", &PodTemplate::steady("web"));
+    node.run_for(SOON).settle(TWO_MINUTES);
+    assert_eq!(web(&node).revision, next.revision);
 }

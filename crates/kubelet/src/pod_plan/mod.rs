@@ -73,6 +73,9 @@ pub struct PodPlan {
     pub waiting: BTreeMap<ContainerName, Waiting>,
     /// When time alone changes the plan.
     pub wake_at: Option<Mono>,
+    /// The pod lost its sandbox, never restarts, and nothing of it runs: unless its
+    /// containers have ended for good, it has to fail.
+    pub cut_off: bool,
 }
 
 impl PodPlan {

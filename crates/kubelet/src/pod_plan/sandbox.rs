@@ -48,6 +48,7 @@ pub(super) fn plan_recreation(facts: Facts<'_>, attempt: u32, plan: &mut PodPlan
     let why = StopReason::SandboxChanged;
     plan.steps.extend(terminate::stop_everything(Some(facts.pod), &stopping, grace, why));
     if !replace {
+        plan.cut_off = is_cut_off(facts, attempt) && !facts.seen.may_run();
         return;
     }
     let first = init::first_in_new_sandbox(facts);
@@ -74,10 +75,14 @@ fn purge(facts: Facts<'_>) -> Vec<Action> {
 }
 
 fn wants_sandbox(facts: Facts<'_>, attempt: u32, wanted: &[Wanted]) -> bool {
-    let ever_ran = !facts.seen.containers.is_empty();
+    !is_cut_off(facts, attempt)
+        && (facts.seen.containers.is_empty() || wanted.iter().any(Wanted::belongs_in_new_sandbox))
+}
+
+/// A pod that never restarts is not started over in another sandbox once it had
+/// containers, whatever policies those have of their own. Upstream leaves it
+/// pending or running for ever; nothing would ever tell that it is over.
+fn is_cut_off(facts: Facts<'_>, attempt: u32) -> bool {
     let never = restart_policy(facts.pod.spec()) == RestartPolicy::Never;
-    if never && attempt != 0 && ever_ran {
-        return false;
-    }
-    !ever_ran || wanted.iter().any(Wanted::belongs_in_new_sandbox)
+    never && attempt != 0 && !facts.seen.containers.is_empty()
 }

@@ -320,6 +320,14 @@ impl Worker {
         }
     }
 
+    /// Ends a pod that can neither go on nor start over.
+    fn fail_cut_off(&mut self, pod: &DesiredPod) {
+        let ended = Ended::sandbox_lost();
+        tracing::warn!(pod = %pod.full_name(), "pod failed: its sandbox was lost and it never restarts");
+        self.record(pod, EventType::Warning, "SandboxLost", ended.message.clone());
+        self.ended = Some(ended);
+    }
+
     fn decide_live(&mut self, pod: &DesiredPod, seen: &ObservedPod) -> Decision {
         let now = self.now();
         let grace = Grace::from_secs(Grace::seconds_of(pod.spec()));
@@ -336,7 +344,10 @@ impl Worker {
                 stage: Stage::Live,
                 finished: false,
             };
-            if !is_terminal(&self.status(pod, seen, &live, None)) {
+            let over = is_terminal(&self.status(pod, seen, &live, None));
+            if !over && plan.cut_off {
+                self.fail_cut_off(pod);
+            } else if !over {
                 self.want_volumes(pod);
                 return live;
             }

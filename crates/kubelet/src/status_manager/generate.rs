@@ -43,6 +43,17 @@ impl Ended {
         }
     }
 
+    /// The pod lost its sandbox and gets no other.
+    pub fn sandbox_lost() -> Self {
+        Self {
+            reason: "SandboxLost".to_owned(),
+            message:
+                "The pod's sandbox was lost, and a pod whose restartPolicy is Never gets no other"
+                    .to_owned(),
+            before_anything: false,
+        }
+    }
+
     /// The node cannot run the pod.
     pub fn rejected(reason: &str, message: &str) -> Self {
         Self {

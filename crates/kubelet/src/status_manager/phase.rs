@@ -1,10 +1,10 @@
 //! The pod's phase from its containers' states. Pure.
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec};
-use kubelet_model::{ContainerKind, ContainerName};
+use kubelet_model::{ContainerKind, ContainerName, ContainerState};
 
 use super::containers::{ContainerStatuses, ended, is_running};
-use super::generate::Facts;
+use super::generate::{Facts, Stage};
 use super::instance::is_presumed;
 use super::restart::{RESTARTING_ALL, may_restart};
 
@@ -46,7 +46,7 @@ impl Tally {
 /// The phase of a pod whose earlier phase was not terminal. A static pod's phase
 /// is not forced when it is removed: its containers tell.
 pub(super) fn phase(facts: &Facts<'_>, statuses: &ContainerStatuses) -> &'static str {
-    let tally = tally(facts.pod.spec(), statuses);
+    let tally = tally(facts, statuses);
     if tally.init_failed {
         "Failed"
     } else if !(tally.is_over(facts.pod.spec()) && has_no_sandbox(facts))
@@ -64,11 +64,12 @@ pub(super) fn phase(facts: &Facts<'_>, statuses: &ContainerStatuses) -> &'static
     }
 }
 
-fn tally(spec: &PodSpec, statuses: &ContainerStatuses) -> Tally {
+fn tally(facts: &Facts<'_>, statuses: &ContainerStatuses) -> Tally {
+    let spec = facts.pod.spec();
     let mut tally = Tally::default();
     for container in spec.init_containers.iter().flatten() {
         let sidecar = ContainerKind::of_init(container) == ContainerKind::Sidecar;
-        match life(spec, container, statuses.find(&container.name)) {
+        match life(facts, container, statuses.find(&container.name)) {
             Life::Running { started } if sidecar => {
                 tally.running = true;
                 tally.starting |= !started;
@@ -79,7 +80,7 @@ fn tally(spec: &PodSpec, statuses: &ContainerStatuses) -> Tally {
         }
     }
     for container in &spec.containers {
-        match life(spec, container, statuses.find(&container.name)) {
+        match life(facts, container, statuses.find(&container.name)) {
             Life::Running { .. } => tally.running = true,
             Life::Ended(end) => tally.ends.push(end),
             Life::Waiting => tally.waiting = true,
@@ -88,7 +89,7 @@ fn tally(spec: &PodSpec, statuses: &ContainerStatuses) -> Tally {
     tally
 }
 
-fn life(spec: &PodSpec, container: &Container, status: Option<&ContainerStatus>) -> Life {
+fn life(facts: &Facts<'_>, container: &Container, status: Option<&ContainerStatus>) -> Life {
     let Some(status) = status else { return Life::Waiting };
     if is_running(status) {
         return Life::Running { started: status.started == Some(true) };
@@ -99,7 +100,19 @@ fn life(spec: &PodSpec, container: &Container, status: Option<&ContainerStatus>)
     let Some(ended) = seen.or_else(last) else { return Life::Waiting };
     let code = ended.exit_code;
     let all_restart = ended.reason.as_deref() == Some(RESTARTING_ALL);
-    Life::Ended(End { code, restarts: all_restart || may_restart(container, spec, code) })
+    let restarts = all_restart
+        || may_restart(container, facts.pod.spec(), code)
+        || has_successor(facts, container);
+    Life::Ended(End { code, restarts })
+}
+
+/// An instance was made and did not start: it is yet to run, whatever the exit of
+/// the one before it said. Upstream from v1.35 fails such a pod, though it starts
+/// the container again; before that it called it running.
+fn has_successor(facts: &Facts<'_>, container: &Container) -> bool {
+    let current = facts.seen.current(&ContainerName::new(&container.name));
+    facts.stage == Stage::Live
+        && current.is_some_and(|c| matches!(c.state, ContainerState::Created))
 }
 
 /// Nothing can run. What init containers and sidecars left behind says nothing

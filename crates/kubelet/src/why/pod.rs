@@ -136,6 +136,9 @@ fn queued(facts: &WhyFacts<'_>) -> Option<Finding> {
             "DeadlineExceeded" => {
                 "Raise spec.activeDeadlineSeconds, or remove it, if the pod needs longer."
             }
+            "SandboxLost" => {
+                "Something outside ended the sandbox: look at the runtime's log. Set restartPolicy to OnFailure or Always if the pod should start over."
+            }
             "Evicted" => {
                 "The node ran short of a resource: lower what pods use, or give the node more."
             }

@@ -167,7 +167,7 @@ fn a_new_sandbox_starts_over_without_traces_of_the_old() {
             create sandbox 1
             start a restarts=1"#]],
     );
-    check("web Never init=a: sandbox 0 dead; a exited=0", expect!["nothing"]);
+    check("web Never init=a: sandbox 0 dead; a exited=0", expect!["cut off"]);
     check("web OnFailure init=a: sandbox 0 dead; a exited=0; app exited=0", expect!["nothing"]);
 }
 

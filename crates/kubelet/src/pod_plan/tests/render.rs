@@ -13,6 +13,9 @@ pub(super) fn plan(plan: &PodPlan) -> String {
     if let Some(at) = plan.wake_at {
         lines.push(format!("wake {}s", at.since(NOW).as_secs()));
     }
+    if plan.cut_off {
+        lines.push("cut off".to_owned());
+    }
     or_nothing(&lines)
 }
 

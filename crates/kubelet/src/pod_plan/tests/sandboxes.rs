@@ -116,8 +116,8 @@ fn nothing_stops_in_less_than_two_seconds() {
 
 #[test]
 fn never_gets_a_second_sandbox_only_if_nothing_was_ever_made() {
-    check("web Never: sandbox 0 dead; app exited=1", expect!["nothing"]);
-    check("web Never app,db: sandbox 0 dead; app exited=0", expect!["nothing"]);
+    check("web Never: sandbox 0 dead; app exited=1", expect!["cut off"]);
+    check("web Never app,db: sandbox 0 dead; app exited=0", expect!["cut off"]);
     check(
         "web Never: sandbox 0 ready noip",
         expect![[r#"

@@ -33,6 +33,22 @@ fn phases() {
     }
 }
 
+/// Met in seed 8543: its liveness probe had stopped the one before it, which ended well.
+#[test]
+fn a_container_that_was_made_and_not_started_is_yet_to_run() {
+    let made = "app exited=0 restarts=0; app created restarts=1";
+    let lost = "sandbox 0 dead; app exited=0 restarts=0; app created restarts=1";
+    for (text, phase) in [
+        (format!("web OnFailure: {made}"), "Running"),
+        (format!("web OnFailure: {lost}"), "Running"),
+        (format!("web Never: {made}"), "Running"),
+        (format!("web Never: {lost}"), "Running"),
+        (format!("terminated web OnFailure: {made}"), "Succeeded"),
+    ] {
+        check_phase(&text, phase);
+    }
+}
+
 #[test]
 fn a_terminal_phase_stays() {
     let status = story(&["web Never: app exited=1", "web Never: app running restarts=1"]);
