@@ -22,6 +22,9 @@ use crate::panics;
 use crate::volume_template::HOST_GIVEN;
 use crate::world::{Life, Violation, World};
 
+/// A stop that was asked for in the time of faults may hang for its grace and two
+/// minutes before its pod goes on, and what failed by that is tried again after a while.
+const HUNG_CALL_LIMIT: Duration = Duration::from_secs(240);
 /// Everything must settle within this time once faults stop.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// How often the driver looks whether all is settled.
@@ -313,7 +316,7 @@ impl SimWorld {
         self.settle(SETTLE_LIMIT);
         // What looks settled must stay so: nothing may be about to fall over.
         self.run_for(Duration::from_secs(20));
-        self.settle(Duration::from_secs(120));
+        self.settle(HUNG_CALL_LIMIT);
         self
     }
 
