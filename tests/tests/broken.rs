@@ -93,6 +93,8 @@ fn pods_that_get_no_sandbox() -> Result<()> {
         let map = node.run_in("users", "main", "cat /proc/self/uid_map")?;
         let host = map.split_whitespace().nth(1).map(str::to_owned);
         assert_ne!(host.as_deref(), Some("0"), "root in the pod is root on the host: {map}");
+    } else {
+        eprintln!("SKIPPED running in a user namespace: this runtime has none");
     }
     Ok(())
 }

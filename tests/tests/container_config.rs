@@ -289,6 +289,8 @@ fn masked_paths() -> Result<()> {
     if apart.phase == "Running" {
         let lines = output(&node, "apart")?;
         assert_eq!(lines, ["end"], "nothing lies over what is below /proc");
+    } else {
+        eprintln!("SKIPPED an unmasked /proc: this runtime has no user namespaces");
     }
     Ok(())
 }

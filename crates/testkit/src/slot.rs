@@ -5,10 +5,10 @@
 //! as its lock is; the kernel drops the lock when the holder dies, however it
 //! dies, and the next taker removes what was left.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -79,7 +79,7 @@ impl Slot {
     /// whoever creates a file: a run would be charged for the run before it.
     pub fn hold_in_memory(&self) -> Result<()> {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        mount("klet-testkit", &self.dir, "tmpfs", flags, Some(c"mode=0700"))
+        mount("klet-testkit", &self.dir, "tmpfs", flags, Some(c"mode=0711"))
             .with_context(|| format!("cannot mount a tmpfs on {}", self.dir.display()))
     }
 
@@ -110,10 +110,13 @@ impl Slot {
     }
 }
 
+/// The root of a pod's user namespace passes through, and reads nothing.
+const PASSABLE: u32 = 0o711;
+
 /// Makes the directory, or insists that nobody else could have made or filled
 /// it: what lies below is run, mounted and removed as root.
 fn claim(base: &Path) -> Result<()> {
-    match DirBuilder::new().mode(0o700).create(base) {
+    match DirBuilder::new().mode(PASSABLE).create(base) {
         Err(err) if err.kind() != ErrorKind::AlreadyExists => {
             host::require_root()?;
             return Err(err).with_context(|| format!("cannot create {}", base.display()));
@@ -132,7 +135,9 @@ fn claim(base: &Path) -> Result<()> {
         found.uid(),
         found.mode() & 0o7777,
     );
-    Ok(())
+    // One of an earlier version may be closed.
+    fs::set_permissions(base, Permissions::from_mode(PASSABLE))
+        .with_context(|| format!("cannot set the mode of {}", base.display()))
 }
 
 /// Removes what instances whose owner died have left. Returns how many there were.
@@ -182,13 +187,12 @@ mod tests {
 
     #[test]
     fn a_base_that_others_write_to_is_refused() {
-        use std::os::unix::fs::PermissionsExt;
         let base = std::env::temp_dir().join(format!("klet-base-{}", std::process::id()));
         claim(&base).unwrap();
-        assert_eq!(fs::metadata(&base).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(fs::metadata(&base).unwrap().mode() & 0o777, PASSABLE);
         claim(&base).unwrap();
         for mode in [0o770, 0o702] {
-            fs::set_permissions(&base, fs::Permissions::from_mode(mode)).unwrap();
+            fs::set_permissions(&base, Permissions::from_mode(mode)).unwrap();
             let err = claim(&base).unwrap_err().to_string();
             assert!(err.contains("alone owns"), "{err}");
         }

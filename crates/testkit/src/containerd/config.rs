@@ -58,6 +58,9 @@ disabled_plugins = [
   address = "{socket}"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{dir}/opt"
+# From 2.0 on: its socket would be one for all instances.
+[plugins."io.containerd.nri.v1.nri"]
+  disable = true
 [plugins."io.containerd.grpc.v1.cri"]
   restrict_oom_score_adj = true
   sandbox_image = "{pause}"
