@@ -111,6 +111,8 @@ pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
 
 /// The feature gates that change something, and who acts on them.
 pub static GATES: &[(&str, &str)] = &[
+    // Off, containers are stopped with the signal of their image and no status tells it.
+    ("ContainerStopSignals", "kubelet::runtime_manager"),
     // Off by name, the runtime is listed every second and its events are not followed.
     ("EventedPLEG", "kubelet::pleg"),
     // Off, the longest restart wait cannot be configured and is the old constant.

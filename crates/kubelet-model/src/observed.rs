@@ -67,6 +67,8 @@ pub struct ObservedContainer {
     pub image_id: String,
     /// As whom its first process runs, where the runtime tells.
     pub user: Option<RunsAs>,
+    /// The signal that tells it to stop, such as `SIGTERM`, where the runtime tells.
+    pub stop_signal: Option<String>,
     /// The pod's grace period when it was made, by its annotations.
     pub grace: Option<Grace>,
     /// What it was given, where the runtime tells.

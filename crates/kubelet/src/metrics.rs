@@ -15,6 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::allocation::ResizeMetrics;
 use crate::image_manager::ImageMetrics;
+use crate::runtime_manager::HookMetrics;
 
 /// Label of the runtime operation metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -60,6 +61,8 @@ pub struct Metrics {
     pub images: ImageMetrics,
     /// Of resizes.
     pub resizes: ResizeMetrics,
+    /// Of hooks.
+    pub hooks: HookMetrics,
 }
 
 impl Default for Metrics {
@@ -86,6 +89,7 @@ impl Metrics {
             operation_seconds: Family::new_with_constructor(seconds),
             images: ImageMetrics::default(),
             resizes: ResizeMetrics::default(),
+            hooks: HookMetrics::default(),
         };
         metrics.register();
         metrics
@@ -95,6 +99,7 @@ impl Metrics {
         let mut registry = self.lock();
         let r = &mut *registry;
         self.resizes.register(r);
+        self.hooks.register(r);
         r.register("kubelet_running_pods", "Pods with a ready sandbox", self.running_pods.clone());
         r.register(
             "kubelet_running_containers",

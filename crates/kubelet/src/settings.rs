@@ -64,6 +64,8 @@ pub struct Settings {
     pub resolv_conf: Option<PathBuf>,
     /// Containers that name no seccomp profile get the runtime's.
     pub seccomp_default: bool,
+    /// Containers may name the signal that stops them, and their statuses tell it.
+    pub stop_signals: bool,
     /// Sysctls, or prefixes ending in `*`, that pods may set besides the safe ones.
     pub allowed_unsafe_sysctls: Vec<String>,
     /// User ids that pods with a user namespace of their own are given.
@@ -134,6 +136,7 @@ impl Settings {
             cluster_domain: String::new(),
             resolv_conf: Some("/etc/resolv.conf".into()),
             seccomp_default: false,
+            stop_signals: false,
             allowed_unsafe_sysctls: Vec::new(),
             user_ids: UserIds::above_the_host(65_536),
             machine: Machine::default(),

@@ -56,6 +56,7 @@ mod tests {
             image: String::new(),
             image_id: String::new(),
             user: None,
+            stop_signal: None,
             grace: None,
             resources: None,
             log_path: String::new(),

@@ -18,6 +18,7 @@ mod on_event;
 mod parse;
 mod relist;
 mod runtime_state;
+pub(crate) mod signals;
 
 pub use observations::{Existing, Hold, Observations, PodWatch};
 pub use parse::labels;

@@ -10,6 +10,8 @@ use kubelet_model::{
     ObservedSandbox, PodUid, RunsAs, SandboxId,
 };
 
+use super::signals;
+
 /// Labels and annotations that tie runtime objects to pods.
 pub mod labels {
     /// Pod name.
@@ -126,6 +128,7 @@ pub(super) fn container(
             gid: user.gid,
             groups: user.supplemental_groups.clone(),
         }),
+        stop_signal: status.and_then(|s| signals::name(s.stop_signal())),
         grace: annotated(labels::POD_DELETION_GRACE)
             .or_else(|| annotated(labels::POD_TERMINATION_GRACE))
             .and_then(|text| text.parse().ok())

@@ -53,6 +53,7 @@ impl Worker {
             recorder: shared.recorder.clone(),
             images: shared.images.clone(),
             allocations: shared.allocations.clone(),
+            hooks: shared.metrics.hooks.clone(),
         };
         let clock = Arc::clone(&shared.ports.clock);
         let calls = Calls::new(shared.progress.clone(), clock, self.uid.clone());

@@ -464,6 +464,7 @@ impl Worker {
             pending_resize: pending,
             resizing: self.resizing(),
             actuated: self.actuated.as_ref(),
+            stop_signals: self.shared.settings.stop_signals,
             recursive_read_only: self.can_read_only(pod),
             before: self.shared.statuses.get(&self.uid).as_deref(),
             stage: decision.stage,

@@ -14,7 +14,7 @@ use super::downward::Place;
 use super::executor::PodIdentity;
 use super::security::{self, ImageUser};
 use super::{env, log_paths, resources};
-use crate::pleg::labels;
+use crate::pleg::{labels, signals};
 use crate::settings::Settings;
 
 /// What a container's configuration needs besides the pod.
@@ -79,7 +79,7 @@ pub(super) fn container_config(
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
-        stop_signal: stop_signal(container).into(),
+        stop_signal: stop_signal(container, settings).into(),
         linux: Some(v1::LinuxContainerConfig {
             resources: Some(resources::linux_resources(
                 pod,
@@ -105,12 +105,10 @@ fn with_target(mut namespaces: v1::NamespaceOption, target: Option<&str>) -> v1:
     namespaces
 }
 
-fn stop_signal(container: &Container) -> v1::Signal {
-    let lifecycle = container.lifecycle.as_ref();
+fn stop_signal(container: &Container, settings: &Settings) -> v1::Signal {
+    let lifecycle = container.lifecycle.as_ref().filter(|_| settings.stop_signals);
     let name = lifecycle.and_then(|lifecycle| lifecycle.stop_signal.as_deref());
-    // `SIGRTMIN+3` is `SIGRTMINPLUS3` there.
-    let name = name.map(|name| name.replace('+', "PLUS").replace('-', "MINUS"));
-    name.and_then(|name| v1::Signal::from_str_name(&name)).unwrap_or(v1::Signal::RuntimeDefault)
+    name.and_then(signals::named).unwrap_or(v1::Signal::RuntimeDefault)
 }
 
 fn annotations(
@@ -183,7 +181,8 @@ mod tests {
         target: Option<&str>,
     ) -> Result<v1::ContainerConfig, String> {
         let pod = pod(container, spec);
-        let settings = Settings { memory_bytes: 1 << 30, ..Settings::for_node("n") };
+        let settings =
+            Settings { memory_bytes: 1 << 30, stop_signals: true, ..Settings::for_node("n") };
         let facts = ContainerFacts {
             settings: &settings,
             restart_count: 2,
@@ -291,7 +290,10 @@ mod tests {
         let real_time: Container =
             serde_json::from_str(r#"{"name":"a","lifecycle":{"stopSignal":"SIGRTMIN+3"}}"#)
                 .expect("a container");
-        assert_eq!(stop_signal(&real_time), v1::Signal::Sigrtminplus3);
+        let mut settings = Settings::for_node("n");
+        assert_eq!(stop_signal(&real_time, &settings), v1::Signal::RuntimeDefault);
+        settings.stop_signals = true;
+        assert_eq!(stop_signal(&real_time, &settings), v1::Signal::Sigrtminplus3);
         assert_eq!(
             config.annotations["io.kubernetes.container.preStopHandler"],
             r#"{"exec":{"command":["a","b"]}}"#

@@ -11,6 +11,7 @@ use kubelet_model::{
     Action, ContainerId, ContainerName, DesiredPod, ObservedPod, PodUid, SandboxId, Waiting,
 };
 
+use super::hooks::HookMetrics;
 use super::images::Ensured;
 use super::log_paths;
 use super::pod_files::pod_dir;
@@ -120,6 +121,8 @@ pub struct Means {
     pub images: Images,
     /// What pods are given.
     pub allocations: Allocations,
+    /// What is counted of hooks.
+    pub hooks: HookMetrics,
 }
 
 /// Performs actions for one pod.
@@ -130,6 +133,7 @@ pub struct Executor {
     pub(super) recorder: Recorder,
     pub(super) images: Images,
     pub(super) allocations: Allocations,
+    pub(super) hooks: HookMetrics,
     /// Where calls are told of while they last.
     pub(super) calls: Calls,
     pub(super) identity: PodIdentity,
@@ -151,7 +155,7 @@ impl Executor {
         pod: Option<DesiredPod>,
         seen: &ObservedPod,
     ) -> Self {
-        let Means { ports, settings, recorder, images, allocations } = means;
+        let Means { ports, settings, recorder, images, allocations, hooks } = means;
         let sandbox = seen.sandboxes.first().map(|s| (s.id.clone(), s.attempt));
         let ended = Ended::default();
         Self {
@@ -160,6 +164,7 @@ impl Executor {
             recorder,
             images,
             allocations,
+            hooks,
             calls,
             identity,
             pod,

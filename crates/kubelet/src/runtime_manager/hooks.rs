@@ -10,6 +10,8 @@ use kubelet_model::containers::port_number;
 use kubelet_model::{
     ContainerId, ContainerName, EventObject, EventType, Grace, StopReason, WaitReason, Waiting,
 };
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 use tokio::time::sleep;
 
 use super::executor::{ActionError, Executor};
@@ -27,6 +29,30 @@ const HOOK_USER_AGENT: &str = "kube-lifecycle/1.36";
 
 /// What a TLS client says of a server that speaks plain HTTP.
 const PLAIN_ANSWER: &str = "server gave HTTP response to HTTPS client";
+
+/// What is counted of hooks. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct HookMetrics {
+    /// Requests meant to be encrypted that a server took only in the clear.
+    pub(super) http_fallbacks: Counter,
+}
+
+impl HookMetrics {
+    /// Makes them part of `/metrics`.
+    pub fn register(&self, to: &mut Registry) {
+        to.register(
+            "kubelet_lifecycle_handler_http_fallbacks",
+            "HTTPS hooks that succeeded over HTTP",
+            self.http_fallbacks.clone(),
+        );
+    }
+}
+
+/// As a URL has them.
+fn host_and_port(request: &HttpRequest) -> String {
+    let HttpRequest { host, port, .. } = request;
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
 
 impl Executor {
     /// Runs the postStart hook of a container that has just started. A container
@@ -106,19 +132,21 @@ impl Executor {
         ports: &[ContainerPort],
     ) -> Result<(), String> {
         let mut request = self.request(name, get, ports).await?;
-        match self.ports.probe_net.http(&request).await {
-            Ok(_) => return Ok(()),
-            Err(error) if request.scheme == Scheme::Https && error.contains(PLAIN_ANSWER) => {}
-            Err(error) => return Err(error),
+        let Err(error) = self.ports.probe_net.http(&request).await else { return Ok(()) };
+        if request.scheme != Scheme::Https || !error.contains(PLAIN_ANSWER) {
+            return Err(error);
         }
         // Never a secret in the clear.
         request.headers.retain(|(key, _)| !key.eq_ignore_ascii_case("authorization"));
         request.scheme = Scheme::Http;
-        self.ports.probe_net.http(&request).await?;
+        if self.ports.probe_net.http(&request).await.is_err() {
+            return Err(error);
+        }
+        self.hooks.http_fallbacks.inc();
         if let Some(pod) = &self.pod {
             let text = format!(
                 "request to HTTPS lifecycle hook {} got HTTP response, retry with HTTP succeeded",
-                request.host
+                host_and_port(&request)
             );
             let object = EventObject::pod(pod);
             self.recorder.record(&object, EventType::Warning, "LifecycleHTTPFallback", text);

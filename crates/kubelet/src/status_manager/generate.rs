@@ -92,6 +92,8 @@ pub struct Facts<'a> {
     pub resizing: Option<Resizing<'a>>,
     /// What its containers were last given.
     pub actuated: Option<&'a PodResources>,
+    /// Statuses tell the signal that stops a container.
+    pub stop_signals: bool,
     /// The pod's runtime handler can mount recursively read-only.
     pub recursive_read_only: bool,
     /// Its status before.

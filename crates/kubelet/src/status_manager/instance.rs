@@ -63,6 +63,7 @@ pub(super) fn existing(
             before.filter(|b| is_same(b, &id)),
         ),
         user: newest.user.as_ref().map(container_user),
+        stop_signal: newest.stop_signal.clone().filter(|_| facts.stop_signals),
         container_id: Some(id),
         ..ContainerStatus::default()
     }

@@ -216,6 +216,7 @@ async fn containers_that_start_are_told_once() {
             image: String::new(),
             image_id: String::new(),
             user: None,
+            stop_signal: None,
             grace: None,
             resources: None,
             log_path: String::new(),

@@ -71,6 +71,16 @@ fn the_image_is_the_one_the_pod_names() {
 }
 
 #[test]
+fn the_stop_signal_is_the_one_the_runtime_tells() {
+    let told = |signal: v1::Signal| {
+        let status = v1::ContainerStatus { stop_signal: signal.into(), ..Default::default() };
+        container(&listed_container(), Some(&status)).expect("ours").stop_signal
+    };
+    assert_eq!(told(v1::Signal::RuntimeDefault), None);
+    assert_eq!(told(v1::Signal::Sigusr1).as_deref(), Some("SIGUSR1"));
+}
+
+#[test]
 fn without_annotations_the_attempt_counts_and_the_hash_is_unknown() {
     let mut listed = listed_container();
     listed.annotations.clear();

@@ -244,6 +244,7 @@ pub fn instance(name: &str, sandbox_attempt: u32) -> ObservedContainer {
         image: image_of(name),
         image_id: format!("sha256:{name}"),
         user: None,
+        stop_signal: None,
         grace: None,
         resources: None,
         log_path: String::new(),

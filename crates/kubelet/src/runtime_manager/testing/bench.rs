@@ -10,7 +10,7 @@ use crate::events::Recorder;
 use crate::image_manager::Images;
 use crate::ports::Ports;
 use crate::progress::{Calls, ProgressBoard};
-use crate::runtime_manager::{Executor, Means, PodIdentity};
+use crate::runtime_manager::{Executor, HookMetrics, Means, PodIdentity};
 use crate::settings::Settings;
 
 /// What executors of one test share.
@@ -18,7 +18,7 @@ pub(in crate::runtime_manager) struct Bench {
     pub(in crate::runtime_manager) runtime: Arc<FakeRuntime>,
     pub(in crate::runtime_manager) board: ProgressBoard,
     pub(in crate::runtime_manager) recorder: Recorder,
-    means: Means,
+    pub(in crate::runtime_manager) means: Means,
     _dir: tempfile::TempDir,
 }
 
@@ -40,7 +40,9 @@ impl Bench {
         let images = Images::start(&settings, &ports, &recorder, &Default::default());
         let allocations = Allocations::load(&ports.fs, dir.path(), ResizeMetrics::default());
         let settings = Arc::new(settings);
-        let means = Means { ports, settings, recorder: recorder.clone(), images, allocations };
+        let hooks = HookMetrics::default();
+        let means =
+            Means { ports, settings, recorder: recorder.clone(), images, allocations, hooks };
         Self { runtime, board: ProgressBoard::default(), recorder, means, _dir: dir }
     }
 

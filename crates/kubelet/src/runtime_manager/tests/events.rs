@@ -170,8 +170,9 @@ async fn a_hook_that_falls_back_to_plain_http() {
     let hook = r#","ports":[{"name":"web","containerPort":8443}],"lifecycle":{"postStart":{"httpGet":
         {"scheme":"HTTPS","port":"web","httpHeaders":[{"name":"Authorization","value":"x"}]}}}"#;
     start(&bench, hook).await.unwrap();
-    let text = "LifecycleHTTPFallback: request to HTTPS lifecycle hook 10.0.0.5 got HTTP response, \
+    let text = "LifecycleHTTPFallback: request to HTTPS lifecycle hook 10.0.0.5:8443 got HTTP response, \
                 retry with HTTP succeeded";
     assert_eq!(bench.told().last().unwrap(), text);
     assert_eq!(kinds(&bench).last(), Some(&(EventType::Warning, "LifecycleHTTPFallback")));
+    assert_eq!(bench.means.hooks.http_fallbacks.get(), 1);
 }

@@ -44,6 +44,20 @@ fn the_user_is_told_where_the_runtime_tells() {
 }
 
 #[test]
+fn the_stop_signal_is_told_if_asked_for() {
+    let mut seen = dsl::scene("web Always: app running").seen;
+    seen.containers[0].stop_signal = Some("SIGUSR1".to_owned());
+    let mut case = Case::new("Always | app |");
+    let told = |case: &Case| {
+        case.generate(&seen).container_statuses.expect("statuses").remove(0).stop_signal
+    };
+    assert_eq!(told(&case), None);
+    case.stop_signals = true;
+    assert_eq!(told(&case).as_deref(), Some("SIGUSR1"));
+    assert_eq!(app(&case, "app running").stop_signal, None);
+}
+
+#[test]
 fn read_only_mounts_say_how_deep() {
     let mounts = |able| {
         let mut case = Case::new("Always | app |").container(
