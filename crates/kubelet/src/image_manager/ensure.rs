@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::puller::{PullError, Pulled, error_text};
 use super::records::{Intent, PodCredentials, PullCredentials};
 use super::reference::{self, Reference};
-use super::{EnsuredImage, ImageProblem, Images, Manager};
+use super::{EnsuredImage, ImageProblem, Images, Manager, NO_LOGIN_FROM};
 use crate::progress::Calls;
 
 /// What an error text begins with if the registry is to blame.
@@ -167,7 +167,7 @@ impl Request<'_> {
         let (manager, image) = (self.manager, self.wish.image);
         let account = self.wish.pod.spec().service_account_name.as_deref().unwrap_or_default();
         let call = self.wish.calls.begin(format!("logins for {}", reference.repository));
-        let logins = manager.logins(&reference.repository, account).await;
+        let (logins, unhelpful) = manager.logins(&reference.repository, account).await;
         drop(call);
         let intent = self.begin()?;
         self.tell(EventType::Normal, "Pulling", &format!("Pulling image {image:?}"));
@@ -176,7 +176,7 @@ impl Request<'_> {
         let pull = manager.puller.pull(spec, logins, self.sandbox.clone());
         match self.tell_while(&name, pull).await {
             Ok(pulled) => Ok(self.succeeded(pulled, began, intent)),
-            Err(error) => Err(self.failed(&error)),
+            Err(error) => Err(self.failed(&error, &unhelpful)),
         }
     }
 
@@ -232,14 +232,18 @@ impl Request<'_> {
         EnsuredImage { id: image_ref, details }
     }
 
-    fn failed(&self, error: &PullError) -> ImageProblem {
+    /// `unhelpful` are the credential providers that gave no login, which may be why.
+    fn failed(&self, error: &PullError, unhelpful: &[String]) -> ImageProblem {
         let image = self.wish.image;
         self.tell(
             EventType::Warning,
             "Failed",
             &format!("Failed to pull image {image:?}: {error}"),
         );
-        let (reason, message) = explain(image, &error.message);
+        let (reason, mut message) = explain(image, &error.message);
+        for provider in unhelpful {
+            message = message + NO_LOGIN_FROM + provider;
+        }
         // A runtime that is away says nothing about the image; the plan paces the next try.
         let retry_after = (!error.unreachable).then(|| {
             let (uid, now) = (self.wish.pod.uid(), self.now());

@@ -130,14 +130,19 @@ impl Images {
     }
 }
 
+/// Stands before what a credential provider failed of, in the message of a failed pull.
+pub const NO_LOGIN_FROM: &str = "; no login from credential provider ";
+
 impl Manager {
-    /// Every login for a repository: the node's own, then the providers'.
-    async fn logins(&self, repository: &str, service_account: &str) -> Vec<Login> {
+    /// Every login for a repository: the node's own, then the providers'. And why some
+    /// of those gave none.
+    async fn logins(&self, repository: &str, service_account: &str) -> (Vec<Login>, Vec<String>) {
         let mut node = keyring::Keyring::default();
         node.add(&self.node_logins.get(self.ports.clock.mono()));
         let mut logins = node.find(repository);
-        logins.extend(self.plugins.keyring(repository, service_account).await.find(repository));
-        logins
+        let (given, failed) = self.plugins.keyring(repository, service_account).await;
+        logins.extend(given.find(repository));
+        (logins, failed)
     }
 }
 

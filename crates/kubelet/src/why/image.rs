@@ -2,6 +2,8 @@
 //!
 //! Runtimes report a registry's answer as text; this tells the usual ones apart.
 
+use crate::image_manager::NO_LOGIN_FROM;
+
 /// Why an image could not be pulled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PullTrouble {
@@ -31,7 +33,8 @@ pub(super) enum PullTrouble {
 
 /// Classifies the runtime's words.
 pub(super) fn classify(message: &str) -> PullTrouble {
-    let text = message.to_lowercase();
+    // What a credential provider failed of is not what the registry said.
+    let text = message.split(NO_LOGIN_FROM).next().unwrap_or_default().to_lowercase();
     let has = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
     // Order matters: an answer of the registry often quotes the request that led to it.
     if has(&["no such host", "server misbehaving", "name resolution", "could not resolve"]) {
@@ -141,6 +144,17 @@ pub(super) fn advice(trouble: PullTrouble, image: &str) -> Vec<String> {
         ],
     };
     lines.to_vec()
+}
+
+/// What to do about credential providers that gave no login, if some did not.
+pub(super) fn provider_advice(message: &str) -> Option<String> {
+    let (_, told) = message.split_once(NO_LOGIN_FROM)?;
+    let name = told.split(':').next().unwrap_or_default();
+    Some(format!(
+        "The credential provider {name} gave no login, see above: run its program by hand, in \
+         the directory that --image-credential-provider-bin-dir names, with a \
+         CredentialProviderRequest on its input."
+    ))
 }
 
 /// The registry an image comes from, as runtimes read a name.

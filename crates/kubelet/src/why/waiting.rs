@@ -250,7 +250,8 @@ fn pull(case: Case<'_>, reason: WaitReason) -> Finding {
         _ => format!("another try to pull {image:?}"),
     };
     let mut finding = Finding::new(Rank::Failed, headline).waits_for(waits).error(case.message);
-    finding.advice = image::advice(trouble, image);
+    finding.advice.extend(image::provider_advice(case.message));
+    finding.advice.extend(image::advice(trouble, image));
     finding.advise(format!(
         "A corrected manifest is picked up at once. By hand: `crictl pull {image}` shows the same error."
     ))

@@ -64,6 +64,22 @@ enum ProviderError {
     NoServiceAccounts(String),
 }
 
+impl ProviderError {
+    /// For the pod's status, which others read than the log: a program may complain
+    /// of anything, its secrets included.
+    fn in_public(&self) -> String {
+        match self {
+            Self::Program(error) => match &**error {
+                ProgramError::Failed { status, .. } => {
+                    format!("it ended with {status}; klet's log has its words")
+                }
+                other => other.to_string(),
+            },
+            other => other.to_string(),
+        }
+    }
+}
+
 /// Every provider with its answers.
 pub struct Plugins {
     programs: Arc<dyn Programs>,
@@ -92,9 +108,9 @@ impl Plugins {
         Self { programs, clock, providers: providers.into_iter().map(known).collect(), metrics }
     }
 
-    /// What the providers give for a repository.
-    pub async fn keyring(&self, repository: &str, service_account: &str) -> Keyring {
-        let mut keyring = Keyring::default();
+    /// What the providers give for a repository, and why some gave nothing.
+    pub async fn keyring(&self, repository: &str, service_account: &str) -> (Keyring, Vec<String>) {
+        let (mut keyring, mut failed) = (Keyring::default(), Vec::new());
         for known in &self.providers {
             match self.ask(known, repository, service_account).await {
                 Ok(Some(logins)) => keyring.add(&logins),
@@ -102,10 +118,11 @@ impl Plugins {
                 Err(error) => {
                     let provider = &known.provider.name;
                     tracing::warn!(provider, image = repository, %error, "no credentials from provider");
+                    failed.push(format!("{provider}: {}", error.in_public()));
                 }
             }
         }
-        keyring
+        (keyring, failed)
     }
 
     async fn ask(

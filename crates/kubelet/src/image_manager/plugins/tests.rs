@@ -1,7 +1,9 @@
 //! Providers with programs that are not there.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::ExitStatus;
 
 use async_trait::async_trait;
 
@@ -59,7 +61,7 @@ fn plugins(scope: &'static str, cache: &'static str, provider: Provider) -> Plug
 
 /// The users that are told for an image.
 async fn users(plugins: &Plugins, image: &str, account: &str) -> String {
-    let logins = plugins.keyring(image, account).await.find(image);
+    let logins = plugins.keyring(image, account).await.0.find(image);
     logins.iter().map(|login| login.username.as_str()).collect::<Vec<_>>().join(",")
 }
 
@@ -106,6 +108,28 @@ async fn tokens_need_service_accounts() {
     assert_eq!(users(&plugins("Image", "", with(true)), "a.io/x", "").await, "");
     assert_eq!(users(&plugins("Image", "", with(false)), "a.io/x", "").await, "1");
     assert_eq!(users(&plugins("Image", "", with(false)), "a.io/x", "builder").await, "");
+}
+
+/// Fails, and says more than it should.
+struct Talkative;
+
+#[async_trait]
+impl Programs for Talkative {
+    fn check(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+    async fn run(&self, call: ProgramCall) -> Result<Vec<u8>, ProgramError> {
+        let (status, complaint) = (ExitStatus::from_raw(0x300), "s3cret".to_owned());
+        Err(ProgramError::Failed { path: call.path, status, complaint })
+    }
+}
+
+#[tokio::test]
+async fn failures_are_told_without_the_programs_words() {
+    let (clock, metrics) = (Arc::new(SystemClock::new()), ImageMetrics::default());
+    let plugins = Plugins::new(Arc::new(Talkative), clock, vec![provider()], metrics);
+    let (_, failed) = plugins.keyring("a.io/x", "").await;
+    assert_eq!(failed, ["p: it ended with exit status: 3; klet's log has its words"]);
 }
 
 #[tokio::test(start_paused = true)]

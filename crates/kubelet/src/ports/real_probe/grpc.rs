@@ -1,6 +1,10 @@
 //! The health check of a gRPC server, in the clear, over a connection of its
 //! own. Upstream: pkg/probe/grpc/grpc.go.
 
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use cri::health::health_check_response::ServingStatus;
@@ -11,7 +15,7 @@ use hyper::{Request, StatusCode};
 use kubelet_config::go_duration::GoDuration;
 use prost::Message;
 use prost::bytes::{BufMut, Bytes, BytesMut};
-use tokio::io::BufWriter;
+use tokio::io::{AsyncRead, BufWriter, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::{Code, Status};
@@ -40,15 +44,21 @@ pub(super) async fn check(
     let deadline = Instant::now() + timeout;
     let within = GoDuration::from_nanos(i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX));
     let address = join(host, port);
-    let stream = connect(host, port, deadline).await.map_err(|why| {
+    let unconnected = |why: String| {
         format!(
             "timeout: failed to connect service {address:?} within {within}: \
              context deadline exceeded{why}"
         )
-    })?;
-    let late = || format!("timeout: health rpc did not complete within {within}");
+    };
+    let stream = connect(host, port, deadline).await.map_err(unconnected)?;
+    // Who accepts and does not so much as greet is no server yet, as upstream sees it.
+    let heard = AtomicBool::new(false);
+    let late = || match heard.load(Ordering::Relaxed) {
+        true => format!("timeout: health rpc did not complete within {within}"),
+        false => unconnected(String::new()),
+    };
     let origin = format!("http://{address}");
-    let asked = timeout_at(deadline, ask(stream, &origin, service)).await;
+    let asked = timeout_at(deadline, ask(stream, &heard, &origin, service)).await;
     match asked.map_err(|_| late())? {
         Ok(ServingStatus::Serving) => Ok(()),
         Ok(other) => Err(format!("service unhealthy (responded with {:?})", other.as_str_name())),
@@ -86,9 +96,16 @@ async fn connect(host: &str, port: u16, deadline: Instant) -> Result<TcpStream, 
 
 /// Asks over HTTP/2 itself: a client of tonic's keeps a task and two queues for
 /// a connection that lives for one question.
-async fn ask(stream: TcpStream, origin: &str, service: &str) -> Result<ServingStatus, Status> {
+async fn ask(
+    mut stream: TcpStream,
+    heard: &AtomicBool,
+    origin: &str,
+    service: &str,
+) -> Result<ServingStatus, Status> {
+    let (inner, writer) = stream.split();
     // Greeting, settings and question go out together: each write wakes the server.
-    let stream = BufWriter::with_capacity(GATHERED, stream);
+    let writer = BufWriter::with_capacity(GATHERED, writer);
+    let stream = tokio::io::join(Listening { inner, heard }, writer);
     let (mut client, connection) = h2::client::handshake(stream).await.map_err(broken)?;
     let request = Request::post(format!("{origin}{CHECK}"))
         .header(CONTENT_TYPE, "application/grpc")
@@ -99,6 +116,27 @@ async fn ask(stream: TcpStream, origin: &str, service: &str) -> Result<ServingSt
     let (answer, mut question) = client.send_request(request, false).map_err(broken)?;
     question.send_data(framed(service), true).map_err(broken)?;
     drive(connection, read(answer)).await
+}
+
+/// Notes whether anything came.
+struct Listening<'a, R> {
+    inner: R,
+    heard: &'a AtomicBool,
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Listening<'_, R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.heard.store(true, Ordering::Relaxed);
+        }
+        polled
+    }
 }
 
 /// The question as gRPC frames it: not compressed, its length, its bytes.

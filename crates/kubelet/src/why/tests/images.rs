@@ -43,6 +43,17 @@ fn pulls_fail_in_ways_that_can_be_told_apart() {
 }
 
 #[test]
+fn a_credential_provider_that_failed_is_told_of() {
+    let message = "unexpected status code 401 Unauthorized; no login from credential provider \
+                   giver: cannot run /p/giver: connection refused";
+    assert_eq!(classify(message), PullTrouble::Unauthorized);
+    let case = Case::waiting("ErrImagePull", message, json!({"image": "e.com/a:1"}));
+    let advice = case.explain().advice;
+    assert!(advice[0].starts_with("The credential provider giver gave no login"), "{advice:?}");
+    assert!(advice[1].starts_with("Check the spelling"), "{advice:?}");
+}
+
+#[test]
 fn an_image_of_a_volume_is_told_from_the_containers_own() {
     let container =
         json!({"image": "r.io/data", "volumeMounts": [{"name": "v", "mountPath": "/v"}]});

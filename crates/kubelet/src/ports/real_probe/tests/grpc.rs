@@ -84,6 +84,16 @@ async fn tells_servers_that_cannot_say_how_they_are() {
 }
 
 #[tokio::test]
+async fn a_server_that_does_not_greet_is_not_connected() {
+    let (_listener, port) = listen().await;
+    let why = RealProbeNet::default().grpc("127.0.0.1", port, "", SECOND).await.unwrap_err();
+    let expected = format!(
+        "timeout: failed to connect service \"127.0.0.1:{port}\" within 1s: context deadline exceeded"
+    );
+    assert_eq!(why, expected);
+}
+
+#[tokio::test]
 async fn a_server_that_comes_up_in_time_is_waited_for() {
     let (listener, port) = listen().await;
     drop(listener);
