@@ -56,6 +56,10 @@ pub struct ContainerView {
     pub started_at: String,
     /// Exit code of the state, or of the run before.
     pub exit_code: Option<i64>,
+    /// Why the run before ended, such as `Error`.
+    pub last_reason: String,
+    /// The signal that stops it, if told.
+    pub stop_signal: String,
     /// How often it was restarted.
     pub restarts: i64,
     /// Whether it is ready.
@@ -107,7 +111,8 @@ fn container(value: &Value) -> ContainerView {
         .as_object()
         .and_then(|states| states.iter().find(|(_, detail)| !detail.is_null()))
         .map_or((String::new(), &none), |(state, detail)| (state.clone(), detail));
-    let last = &value["lastState"]["terminated"]["exitCode"];
+    let ended = &value["lastState"]["terminated"];
+    let last = &ended["exitCode"];
     let id = text(&value["containerID"]);
     ContainerView {
         name: text(&value["name"]),
@@ -117,6 +122,8 @@ fn container(value: &Value) -> ContainerView {
         message: text(&detail["message"]),
         started_at: text(&detail["startedAt"]),
         exit_code: detail["exitCode"].as_i64().or_else(|| last.as_i64()),
+        last_reason: text(&ended["reason"]),
+        stop_signal: text(&value["stopSignal"]),
         restarts: value["restartCount"].as_i64().unwrap_or_default(),
         ready: value["ready"].as_bool().unwrap_or_default(),
         started: value["started"].as_bool().unwrap_or_default(),
@@ -158,11 +165,12 @@ mod tests {
             "status":{"phase":"Running","podIP":"10.88.0.2","containerStatuses":[
               {"name":"main","containerID":"containerd://abc","restartCount":2,"ready":false,
                "state":{"waiting":{"reason":"CrashLoopBackOff"}},
-               "lastState":{"terminated":{"exitCode":3}}}]}}]}"#;
+               "lastState":{"terminated":{"exitCode":3,"reason":"Error"}}}]}}]}"#;
         let pods = parse(list).unwrap();
         let main = pods[0].container("main").unwrap();
         assert_eq!((main.state.as_str(), main.reason.as_str()), ("waiting", "CrashLoopBackOff"));
         assert_eq!((main.id.as_str(), main.restarts, main.exit_code), ("abc", 2, Some(3)));
+        assert_eq!(main.last_reason, "Error");
         assert_eq!(pods[0].ip.as_deref(), Some("10.88.0.2"));
     }
 
