@@ -85,6 +85,12 @@ fn pods_that_get_no_sandbox() -> Result<()> {
     };
     let class = node.wait_pod("class", "to wait", |pod| says(pod, "nothing"))?;
     assert_eq!(class.phase, "Pending");
+    // Its containers wait for the same.
+    let (main, waits) = (class.container("main")?, class.condition("PodReadyToStartContainers")?);
+    assert_eq!((main.state.as_str(), main.reason.as_str()), ("waiting", "ContainerCreating"));
+    assert_eq!(main.message, waits.message);
+    let words = "Failed to create pod sandbox: ";
+    node.wait_says(&["events", "class"], &["Warning FailedCreatePodSandBox", words, "nothing"])?;
     // Newer runtimes can do this.
     let users = node.wait_pod("users", "to run or to say why not", |pod| {
         pod.phase == "Running" || says(pod, "user namespace")
@@ -96,6 +102,32 @@ fn pods_that_get_no_sandbox() -> Result<()> {
     } else {
         eprintln!("SKIPPED running in a user namespace: this runtime has none");
     }
+    Ok(())
+}
+
+#[test]
+fn a_network_that_is_not_there() -> Result<()> {
+    let node = Node::start()?;
+    let network = node.containerd.dir().join("cni/10-testkit.conflist");
+    let text = fs::read_to_string(&network).context("there is a network")?;
+    fs::write(&network, text.replace("\"bridge\"", "\"no-such-plugin\""))?;
+    node.manifests.put_pod(&PodManifest::script("lonely", "exec sleep 1000"))?;
+    let on_host = PodManifest::script("host", "exec sleep 1000").spec("hostNetwork", json!(true));
+    let lonely = node.wait_pod("lonely", "to wait", |pod| {
+        let waits = pod.condition("PodReadyToStartContainers");
+        waits.is_ok_and(|waits| waits.message.contains("no-such-plugin"))
+    })?;
+    assert_eq!(lonely.phase, "Pending");
+    assert!(!lonely.is("Ready") && lonely.is("PodScheduled"), "{lonely:?}");
+    assert!(lonely.container("main")?.message.contains("no-such-plugin"), "{lonely:?}");
+    node.wait_says(&["why", "lonely"], &["no-such-plugin"])?;
+    // Others do not wait for it.
+    node.manifests.put_pod(&on_host)?;
+    node.wait_running("host")?;
+    fs::write(&network, text)?;
+    let lonely = node.wait_running("lonely")?;
+    let ready = lonely.condition("PodReadyToStartContainers")?;
+    assert_eq!((ready.status.as_str(), ready.message.as_str()), ("True", ""));
     Ok(())
 }
 

@@ -183,6 +183,85 @@ fn a_terminal_is_handed_on_and_given_back() -> Result<()> {
 }
 
 #[test]
+fn a_window_changes_its_size() -> Result<()> {
+    let node = Node::start()?;
+    node.manifests.put_pod(&PodManifest::script("web", "sleep 3600"))?;
+    node.wait_running("web")?;
+    // It gives up after a minute, so that a failure shows.
+    let inside = r#"n=0; until [ "$(stty size)" = "44 123" ] || [ $n -gt 300 ]
+        do echo size $(stty size); n=$((n+1)); sleep 0.2; done; echo then $(stty size)"#;
+    let session = format!(
+        "stty rows 31 cols 97; echo at $(tty); {} exec -it web -- sh -c '{inside}'",
+        binaries::klet_binary()?.display()
+    );
+    let mut child = Command::new("script")
+        .args(["--quiet", "--return", "--flush", "--command", &session, "/dev/null"])
+        .env("KLET_SOCKET", socket(&node))
+        // It ends the session when its input ends.
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot run script(1), which Debian has in bsdutils")?;
+    let output = BufReader::new(child.stdout.take().context("no output")?);
+    let (mut terminal, mut first, mut told) = (None, None, Vec::new());
+    for line in output.lines() {
+        let line = line?;
+        let line = line.trim_end();
+        told.push(line.to_owned());
+        terminal = terminal.or_else(|| line.strip_prefix("at ").map(str::to_owned));
+        if first.is_none()
+            && let (Some(size), Some(terminal)) = (line.strip_prefix("size "), &terminal)
+        {
+            first = Some(size.to_owned());
+            // As a user drags the window's corner.
+            let mut stty = Command::new("stty");
+            let status = stty.args(["-F", terminal, "rows", "44", "cols", "123"]).status()?;
+            ensure!(status.success(), "stty ended with {status}");
+        }
+    }
+    ensure!(child.wait()?.success(), "{told:?}");
+    assert_eq!(first.as_deref(), Some("31 97"), "{told:?}");
+    assert_eq!(told.last().map(String::as_str), Some("then 44 123"), "{told:?}");
+    Ok(())
+}
+
+#[test]
+fn top_tells_who_is_busy() -> Result<()> {
+    let node = Node::start()?;
+    let limits = json!({"limits": {"cpu": "200m", "memory": "100Mi"}});
+    let pod = PodManifest::script("two", "trap 'exit 0' TERM; while true; do sleep 0.1; done")
+        .container("busy", "while true; do :; done")
+        .with("resources", limits.clone())
+        .container("large", "dd if=/dev/zero of=/dev/shm/x bs=1M count=30; sleep 3600")
+        .with("resources", limits);
+    node.manifests.put_pod(&pod)?;
+    node.wait_running("two")?;
+    let row = |text: &str, name: &str| -> Result<(u64, u64)> {
+        let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let row = lines.find(|row| row.get(2) == Some(&name)).context("no such container")?;
+        let number = |text: &str, unit: &str| text.strip_suffix(unit)?.parse::<u64>().ok();
+        let (cpu, memory) = (number(row[3], "m"), number(row[4], "Mi"));
+        cpu.zip(memory).with_context(|| format!("{row:?}"))
+    };
+    let (busy, large) = node.eventually("klet top to tell", || {
+        let text = klet_ok(&node, &["top", "--containers"])?;
+        let found = (row(&text, "busy")?, row(&text, "large")?);
+        // All of it may not have been written at first.
+        ensure!(found.1.1 >= 30, "{text}");
+        Ok(found)
+    })?;
+    // Its quota is a fifth of a core; samples and quota do not begin together.
+    assert!((50..=300).contains(&busy.0), "busy uses {}m of 200m", busy.0);
+    assert!(large.0 < busy.0, "large uses {}m, busy {}m", large.0, busy.0);
+    let most = "cat /sys/fs/cgroup/memory/memory.max_usage_in_bytes 2>/dev/null || \
+                cat /sys/fs/cgroup/memory.peak 2>/dev/null || echo 104857600";
+    let most: u64 = node.run_in("two", "large", most)?.trim().parse()?;
+    assert!(large.1 <= most.div_ceil(1 << 20), "{} Mi of at most {most} bytes", large.1);
+    assert!(busy.1 < large.1, "{busy:?} {large:?}");
+    Ok(())
+}
+
+#[test]
 fn a_shared_manifest_is_not_removed() -> Result<()> {
     let node = Node::start()?;
     let pod = |name: &str| -> Result<serde_json::Value> {

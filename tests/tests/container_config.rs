@@ -236,11 +236,19 @@ fn full_names() -> Result<()> {
     put(&node, "alone", script, &json!({}), &json!({"setHostnameAsFQDN": true}))?;
     let long = "x".repeat(40);
     put(&node, "long", script, &json!({}), &spec(&long))?;
+    // It takes the place of all other names.
+    let mut chosen = spec("box");
+    chosen["hostnameOverride"] = json!("some.other.name");
+    chosen["setHostnameAsFQDN"] = json!(false);
+    put(&node, "chosen", script, &json!({}), &chosen)?;
     has(&output(&node, "full")?, "name box.sub.default.svc.cluster.test");
     let ip = node.pod("full")?.ip.context("a pod has an address")?;
     has(&output(&node, "full")?, &format!("{ip}\tbox.sub.default.svc.cluster.test\tbox"));
     // Without a domain there is nothing to add.
     has(&output(&node, "alone")?, "name alone-n1");
+    has(&output(&node, "chosen")?, "name some.other.name");
+    let ip = node.pod("chosen")?.ip.context("a pod has an address")?;
+    has(&output(&node, "chosen")?, &format!("{ip}\tsome.other.name"));
     // The kernel holds 64 characters.
     let refused = node.wait_pod("long", "to say why not", |pod| {
         pod.condition("PodReadyToStartContainers").is_ok_and(|c| c.message.contains("is too long"))

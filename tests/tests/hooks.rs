@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use testkit::{Node, PodManifest};
+use testkit::https::HttpsServer;
+use testkit::{Node, PodManifest, http};
 
 /// Says when it is told to stop.
 const STAYS: &str = "trap 'echo term; exit 0' TERM; echo up; while true; do sleep 0.1; done";
@@ -89,7 +90,7 @@ fn grace_covers_pauses_and_slow_hooks() -> Result<()> {
     Ok(())
 }
 
-/// A server on this host that says what it was asked for.
+/// A server on this host that says what it was asked for, in plain HTTP.
 fn server() -> Result<(u16, mpsc::Receiver<String>)> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen")?;
     let port = listener.local_addr()?.port();
@@ -154,5 +155,72 @@ fn failing_hooks() -> Result<()> {
     node.manifests.remove_pod("stops-badly")?;
     node.wait_gone("stops-badly")?;
     log.time_of("term")?;
+    Ok(())
+}
+
+fn get(scheme: &str, port: u16, path: &str) -> Value {
+    json!({"httpGet": {"scheme": scheme, "host": "127.0.0.1", "port": port, "path": path,
+        "httpHeaders": [{"name": "Authorization", "value": "Basic eDp5"}]}})
+}
+
+#[test]
+fn requests_are_encrypted_if_that_is_asked_for() -> Result<()> {
+    let node = Node::start()?;
+    // Nobody vouches for its certificate.
+    let server = HttpsServer::start("404 Not Found")?;
+    let hook = |path: &str| get("HTTPS", server.port(), path);
+    let hooks = json!({"postStart": hook("/started"), "preStop": hook("/stopping")});
+    node.manifests.put_pod(&pod("secret", hooks))?;
+    node.wait_running("secret")?;
+    let heads = |count: usize| {
+        node.eventually("the requests", || {
+            let asked = server.asked();
+            anyhow::ensure!(asked.len() == count, "{asked:?}");
+            Ok(asked)
+        })
+    };
+    let first = heads(1)?.remove(0);
+    assert!(first.starts_with("GET /started HTTP/1.1\r\n"), "{first}");
+    assert!(first.to_lowercase().contains("authorization: basic edp5\r\n"), "{first}");
+    node.manifests.remove_pod("secret")?;
+    node.wait_gone("secret")?;
+    let second = heads(2)?.remove(1);
+    assert!(second.starts_with("GET /stopping HTTP/1.1\r\n"), "{second}");
+    Ok(())
+}
+
+#[test]
+fn a_server_without_encryption_is_asked_again_in_the_clear() -> Result<()> {
+    let node = Node::start()?;
+    let (port, asked) = server()?;
+    node.manifests.put_pod(&pod("clear", json!({"postStart": get("HTTPS", port, "/clear")})))?;
+    node.wait_running("clear")?;
+    let next = || asked.recv_timeout(Duration::from_secs(30)).context("no request came");
+    let hello = next()?;
+    assert!(!hello.starts_with("GET"), "the first try is TLS: {hello}");
+    let plain = next()?;
+    assert!(plain.starts_with("GET /clear HTTP/1.1\r\n"), "{plain}");
+    assert!(!plain.to_lowercase().contains("authorization"), "a secret in the clear: {plain}");
+    let words = format!(
+        "Warning LifecycleHTTPFallback default/clear-n1 request to HTTPS lifecycle hook \
+         127.0.0.1:{port} got HTTP response, retry with HTTP succeeded"
+    );
+    node.wait_says(&["events", "clear"], &[&words])?;
+    let metrics = http::get_ok(node.klet.read_only_port(), "/metrics")?;
+    let counted = "kubelet_lifecycle_handler_http_fallbacks_total 1";
+    assert!(metrics.lines().any(|line| line == counted), "{metrics}");
+    Ok(())
+}
+
+#[test]
+fn a_pause_after_the_start_holds_back_the_next_container() -> Result<()> {
+    let node = Node::start()?;
+    let pause = json!({"postStart": {"sleep": {"seconds": 4}}});
+    node.manifests.put_pod(&pod("paused", pause).container("next", STAYS))?;
+    node.wait_running("paused")?;
+    let started =
+        |name: &str| Ok::<_, anyhow::Error>(node.container_status("paused", name)?.started_at);
+    let apart = started("next")? - started("main")?;
+    assert!(apart >= 4_000_000_000, "the next one started after {apart} ns");
     Ok(())
 }

@@ -174,6 +174,84 @@ fn a_login_from_a_plugin_opens_the_registry() -> Result<()> {
     Ok(())
 }
 
+/// A node with credential providers that are scripts, by name.
+fn node_with_providers(registry: &Registry, node: &mut Node, all: &[(&str, &str)]) -> Result<()> {
+    let dir = node.containerd.dir().join("plugins");
+    std::fs::create_dir(&dir).context("cannot make a directory")?;
+    for (name, script) in all {
+        let plugin = dir.join(name);
+        std::fs::write(&plugin, format!("#!/bin/sh\n{script}\n"))?;
+        std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755))?;
+    }
+    let provider = |name: &str| {
+        json!({
+            "name": name,
+            "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+            "matchImages": [format!("{}/{name}", registry.host())],
+            "defaultCacheDuration": "0s",
+        })
+    };
+    let config = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1",
+        "kind": "CredentialProviderConfig",
+        "providers": all.iter().map(|(name, _)| provider(name)).collect::<Vec<_>>(),
+    });
+    let file = dir.join("config.json");
+    std::fs::write(&file, config.to_string())?;
+    node.klet.add_flag("image-credential-provider-bin-dir", &dir);
+    node.klet.add_flag("image-credential-provider-config", &file);
+    node.klet.launch()?;
+    node.klet.wait_healthy()
+}
+
+#[test]
+fn plugins_that_give_no_login() -> Result<()> {
+    let mut node = Node::start_with(NodeOptions { klet_absent: true, ..NodeOptions::default() })?;
+    let registry = Registry::start(node.containerd.dir(), true)?;
+    let scripts = [
+        ("fails", "echo token=s3cret >&2; exit 3"),
+        ("babbles", "echo '{\"hello\": \"s3cret\"}'"),
+        ("hangs", "exec sleep 3600"),
+    ];
+    node_with_providers(&registry, &mut node, &scripts)?;
+    for (name, _) in &scripts {
+        let image = registry.push(&Image::pause(), &format!("{name}/app"), "1")?;
+        node.manifests.put_pod(&pod(name, &image, "IfNotPresent"))?;
+    }
+    // One that hangs is told of while it does.
+    node.wait_says(&["why", "hangs"], &[&format!("logins for {}/hangs/app", registry.host())])?;
+    for (name, why) in [
+        ("fails", "it ended with exit status: 3; klet's log has its words"),
+        ("babbles", "its answer is no CredentialProviderResponse"),
+        // After a minute.
+        ("hangs", "did not end within 60s"),
+    ] {
+        let limit = std::time::Duration::from_secs(180);
+        let refused = node.within(limit, &format!("{name} to be refused"), || {
+            let pod = node.pod(name)?;
+            let main = pod.container("main")?;
+            ensure!(
+                ["ErrImagePull", "ImagePullBackOff"].contains(&main.reason.as_str()),
+                "{main:?}"
+            );
+            Ok(main.message.clone())
+        })?;
+        assert!(refused.contains("auth"), "{refused}");
+        let told = format!("no login from credential provider {name}: ");
+        assert!(refused.contains(&told) && refused.contains(why), "{refused}");
+        assert!(!refused.contains("s3cret"), "a secret in the status: {refused}");
+        let advice = format!("The credential provider {name} gave no login");
+        node.wait_says(&["why", name], &[why, &advice])?;
+    }
+    let metrics = metrics(&node)?;
+    for name in ["fails", "hangs"] {
+        let line =
+            format!("kubelet_credential_provider_plugin_errors_total{{plugin_name=\"{name}\"}}");
+        assert!(metrics.lines().any(|told| told.starts_with(&line)), "no {line} in {metrics}");
+    }
+    Ok(())
+}
+
 #[test]
 fn an_image_volume_is_mounted_or_the_runtime_named() -> Result<()> {
     let node = Node::start()?;

@@ -1,6 +1,12 @@
 //! klet may die at any instant: no container notices, and it catches up.
 
+// Real processes take real time.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+use std::time::{Duration, Instant, SystemTime};
+
 use anyhow::{Result, ensure};
+use serde_json::json;
 use testkit::{Node, PodManifest};
 
 #[test]
@@ -80,5 +86,31 @@ fn a_kill_while_pods_come_up_loses_and_doubles_nothing() -> Result<()> {
     for name in &names {
         node.wait_gone(name)?;
     }
+    Ok(())
+}
+
+#[test]
+fn time_runs_on_while_klet_is_away() -> Result<()> {
+    const LIMIT: Duration = Duration::from_secs(30);
+    let mut node = Node::start()?;
+    let stays = "trap 'exit 0' TERM; while true; do sleep 0.1; done";
+    let seconds = json!(LIMIT.as_secs());
+    let pod = PodManifest::script("late", stays).spec("activeDeadlineSeconds", seconds);
+    node.manifests.put_pod(&pod)?;
+    node.wait_running("late")?;
+    let seen = Instant::now();
+    node.klet.kill9()?;
+    std::thread::sleep(LIMIT.saturating_sub(seen.elapsed()) + Duration::from_secs(1));
+    let back = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos();
+    node.klet.launch()?;
+    let failed = node.wait_pod("late", "to fail and end", |pod| {
+        pod.phase == "Failed" && pod.container("main").is_ok_and(|main| main.state == "terminated")
+    })?;
+    assert_eq!(failed.reason, "DeadlineExceeded");
+    assert_eq!(failed.container("main")?.restarts, 0);
+    // Not after the whole time once more.
+    let ended = u128::try_from(node.container_status("late", "main")?.finished_at)?;
+    let after = Duration::from_nanos(u64::try_from(ended.saturating_sub(back))?);
+    assert!(ended > back && after < LIMIT * 2 / 3, "it ended {after:?} after klet came back");
     Ok(())
 }

@@ -4,7 +4,9 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,7 +17,7 @@ use futures_util::StreamExt;
 use kubelet::container_logs::{self, LogOptions};
 use kubelet::ports::RealFs;
 use serde_json::json;
-use testkit::{Node, PodManifest, klet};
+use testkit::{Node, PodManifest, binaries, klet};
 
 const MI: u64 = 1 << 20;
 
@@ -108,12 +110,26 @@ fn following_goes_on_across_rotation() -> Result<()> {
     let log = log_of(&node, "steady")?;
     let ended = Arc::new(AtomicBool::new(false));
     let reader = follow(log.clone(), Arc::clone(&ended));
+    // And as users do it, who are told by klet that it has ended.
+    let mut command = Command::new(binaries::klet_binary()?);
+    command
+        .args(["logs", "-f", "steady"])
+        .env("KLET_SOCKET", node.klet.root_dir().join("klet.sock"));
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut output = child.stdout.take().context("no output")?;
+    let user = thread::spawn(move || {
+        let mut text = String::new();
+        output.read_to_string(&mut text).map(|_| text)
+    });
     wait_done(&node, "steady", || {})?;
     ended.store(true, Ordering::Relaxed);
     let text = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
     assert!(files_beside(&log)?.len() > 2, "it was not rotated: {:?}", files_beside(&log)?);
     let expected: String = (1..=80_000).map(|n| format!("{n}\n")).collect();
     assert!(text == expected, "{} bytes instead of {}", text.len(), expected.len());
+    let text = user.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
+    ensure!(child.wait()?.success(), "klet logs failed");
+    assert!(text == expected, "klet logs: {} bytes instead of {}", text.len(), expected.len());
     Ok(())
 }
 

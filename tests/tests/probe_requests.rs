@@ -4,13 +4,14 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use testkit::https::HttpsServer;
 use testkit::{Node, PodManifest};
 
 const STAYS: &str = "trap 'exit 0' TERM; while true; do sleep 0.1; done";
@@ -210,5 +211,117 @@ fn thresholds_and_delays() -> Result<()> {
     let asked = server.asked("/patient").len();
     assert!(asked >= 9, "three in a row cannot have failed by question {asked}");
     assert_eq!(node.pod("patient")?.container("main")?.restarts, 0);
+    Ok(())
+}
+
+/// A server that answers whatever it hears, and in plain HTTP.
+fn unencrypted() -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen")?;
+    let port = listener.local_addr()?.port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(plain("400 Bad Request", "", "").as_bytes());
+        }
+    });
+    Ok(port)
+}
+
+#[test]
+fn encrypted_requests_to_a_server_that_nobody_vouches_for() -> Result<()> {
+    let node = Node::start()?;
+    let (well, ill) = (HttpsServer::start("200 OK")?, HttpsServer::start("503 Not now")?);
+    let put = |name: &str, port: u16| {
+        let get = json!({"scheme": "HTTPS", "host": "127.0.0.1", "port": port, "path": "/up?a=b"});
+        let probe = json!({
+            "httpGet": get, "periodSeconds": 1, "timeoutSeconds": 10, "failureThreshold": 1,
+        });
+        node.manifests.put_pod(&PodManifest::script(name, STAYS).with("readinessProbe", probe))
+    };
+    put("well", well.port())?;
+    put("ill", ill.port())?;
+    put("plain", unencrypted()?)?;
+    wait_ready(&node, "well")?;
+    let head = well.asked().first().cloned().context("it was asked")?;
+    assert!(head.starts_with("GET /up?a=b HTTP/1.1\r\n"), "{head}");
+    assert!(headers(&head)["user-agent"].starts_with("kube-probe/"), "{head}");
+    for (name, why) in [
+        ("ill", "HTTP probe failed with statuscode: 503"),
+        // Unlike a hook, a probe never falls back.
+        ("plain", "http: server gave HTTP response to HTTPS client"),
+    ] {
+        node.wait_says(&["events", name], &["Unhealthy", "Readiness probe failed: ", why])?;
+        assert!(!node.pod(name)?.is("Ready"), "{name}");
+    }
+    Ok(())
+}
+
+/// A server that accepts and never says a word.
+fn silent() -> Result<u16> {
+    // On every address: a probe over gRPC cannot name one.
+    let listener = TcpListener::bind(("0.0.0.0", 0)).context("cannot listen")?;
+    let port = listener.local_addr()?.port();
+    std::thread::spawn(move || listener.incoming().collect::<Vec<_>>());
+    Ok(port)
+}
+
+/// A port whose queue of connections is full: whoever knocks hears nothing. It stays
+/// so as long as what is returned is held.
+fn full() -> Result<(u16, TcpListener, Vec<TcpStream>)> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen")?;
+    rustix::net::listen(&listener, 0).context("cannot shorten the queue")?;
+    let address = listener.local_addr()?;
+    let mut held = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) {
+        held.push(stream);
+        ensure!(held.len() < 10, "the queue does not fill");
+    }
+    Ok((address.port(), listener, held))
+}
+
+#[test]
+fn servers_that_do_not_answer_in_time() -> Result<()> {
+    let node = Node::start()?;
+    let port = silent()?;
+    let (full_port, _listener, _held) = full()?;
+    let get = |scheme: &str| {
+        json!({"httpGet":
+        {"scheme": scheme, "host": "127.0.0.1", "port": port, "path": "/slow"}})
+    };
+    let late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
+    let cases = [
+        ("http", get("HTTP"), format!("Get \"http://127.0.0.1:{port}/slow\": {late}")),
+        ("https", get("HTTPS"), format!("Get \"https://127.0.0.1:{port}/slow\": {late}")),
+        (
+            "tcp",
+            json!({"tcpSocket": {"host": "127.0.0.1", "port": full_port}}),
+            format!("dial tcp 127.0.0.1:{full_port}: i/o timeout"),
+        ),
+        (
+            "grpc",
+            json!({"grpc": {"port": port}}),
+            format!(":{port}\" within 1s: context deadline exceeded"),
+        ),
+    ];
+    for (name, handler, _) in &cases {
+        let mut probe = handler.clone();
+        probe["periodSeconds"] = json!(2);
+        probe["timeoutSeconds"] = json!(1);
+        probe["failureThreshold"] = json!(2);
+        let mut pod = PodManifest::script(name, STAYS).with("livenessProbe", probe);
+        if *name == "grpc" {
+            // It has no host to name: on the host's network the server is the pod's own.
+            pod = pod.spec("hostNetwork", json!(true));
+        }
+        node.manifests.put_pod(&pod)?;
+    }
+    for (name, _, why) in &cases {
+        let told =
+            format!("Liveness probe failed: {}", if *name == "grpc" { "timeout: " } else { why });
+        node.wait_says(&["events", name], &["Unhealthy", &told, why])?;
+        node.wait_pod(name, "to be started again", |pod| {
+            pod.container("main").is_ok_and(|main| main.restarts >= 1)
+        })?;
+    }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Containers with restart policies and rules of their own, pods that start over,
 //! back-off with a maximum, and pods whose time is up.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use testkit::{Node, PodManifest};
 
@@ -46,6 +46,46 @@ fn rules_of_containers() -> Result<()> {
         ["prepare", "work", "trigger"].iter().all(again)
     })?;
     assert_eq!(pod.phase, "Running", "{pod:?}");
+    Ok(())
+}
+
+#[test]
+fn a_pod_that_starts_over_says_so() -> Result<()> {
+    let node = Node::start()?;
+    let over = PodManifest::new("over")
+        .init("prepare", "sleep 1")
+        .container("work", STAYS)
+        .container("trigger", "sleep 3; exit 5")
+        .with("restartPolicy", json!("Never"))
+        .with("restartPolicyRules", rule("RestartAllContainers", 5))
+        .restart("Never");
+    node.manifests.put_pod(&over)?;
+    let before = node.wait_running("over")?;
+    assert_eq!(before.condition("AllContainersRestarting")?.status, "False");
+    // It is soon over: looked at without a pause.
+    let (mut condition, mut reasons) = (false, std::collections::BTreeSet::new());
+    node.eventually("the pod to have started over", || {
+        for _ in 0..20 {
+            let pod = node.pod("over")?;
+            condition |= pod.is("AllContainersRestarting");
+            let waiting = pod.containers.iter().filter(|one| one.state == "waiting");
+            reasons.extend(waiting.map(|one| one.reason.clone()));
+            if pod.container("work")?.restarts >= 1 && pod.phase == "Running" {
+                return Ok(());
+            }
+        }
+        ensure!(false, "it is {:?}", node.pod("over")?);
+        Ok(())
+    })?;
+    ensure!(condition, "the condition was never true");
+    ensure!(reasons.contains("RestartingAllContainers"), "it waited for {reasons:?}");
+    let after = node.wait_running("over")?;
+    assert_eq!(after.condition("AllContainersRestarting")?.status, "False");
+    for name in ["work", "trigger"] {
+        let one = after.container(name)?;
+        assert_eq!((one.last_reason.as_str(), one.restarts), ("RestartingAllContainers", 1));
+        assert_ne!(one.id, before.container(name)?.id);
+    }
     Ok(())
 }
 
