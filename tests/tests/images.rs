@@ -122,60 +122,9 @@ fn a_login_from_the_docker_configuration_opens_the_registry() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn a_login_from_a_plugin_opens_the_registry() -> Result<()> {
-    let mut node = Node::start_with(NodeOptions { klet_absent: true, ..NodeOptions::default() })?;
-    let registry = Registry::start(node.containerd.dir(), true)?;
-    let host = registry.host();
-    let answer = json!({
-        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
-        "kind": "CredentialProviderResponse",
-        "cacheKeyType": "Registry",
-        "auth": {host.clone(): {"username": registry::USER, "password": registry::PASSWORD}},
-    });
-    let config = json!({
-        "apiVersion": "kubelet.config.k8s.io/v1",
-        "kind": "CredentialProviderConfig",
-        "providers": [{
-            "name": "giver",
-            "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
-            "matchImages": [host],
-            "defaultCacheDuration": "0s",
-        }],
-    });
-    let dir = node.containerd.dir().join("plugins");
-    std::fs::create_dir(&dir).context("cannot make a directory")?;
-    let (plugin, file) = (dir.join("giver"), dir.join("config.json"));
-    // It is told which image, on its input; this one gives to all alike.
-    let script = format!("#!/bin/sh\ngrep -q '\"image\":' || exit 1\necho '{answer}'\n");
-    std::fs::write(&plugin, script)?;
-    std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755))?;
-    std::fs::write(&file, config.to_string())?;
-    node.klet.add_flag("image-credential-provider-bin-dir", &dir);
-    node.klet.add_flag("image-credential-provider-config", &file);
-    node.klet.launch()?;
-    node.klet.wait_healthy()?;
-
-    let image = registry.push(&Image::pause(), "secret/app", "1")?;
-    node.manifests.put_pod(&pod("open", &image, "IfNotPresent"))?;
-    node.wait_running("open").with_context(|| registry.log_tail())?;
-    let metrics = metrics(&node)?;
-    for line in [
-        "kubelet_credential_provider_plugin_duration_count{plugin_name=\"giver\"} 1",
-        "kubelet_credential_provider_config_info{hash=\"sha256:",
-        "kubelet_image_pull_duration_seconds_count{image_size_in_bytes=\"0-10MB\"} 1",
-        "kubelet_image_manager_ensure_image_requests_total{pull_policy=\"ifnotpresent\",\
-         present_locally=\"false\",pull_required=\"true\"} 1",
-        "kubelet_imagemanager_ondisk_pulledrecords 1",
-        "kubelet_imagemanager_ondisk_pullintents 0",
-    ] {
-        assert!(metrics.lines().any(|told| told.starts_with(line)), "no {line} in {metrics}");
-    }
-    Ok(())
-}
-
-/// A node with credential providers that are scripts, by name.
-fn node_with_providers(registry: &Registry, node: &mut Node, all: &[(&str, &str)]) -> Result<()> {
+/// Launches klet with credential providers that are scripts, each for the registry's
+/// images below its own name.
+fn launch_with_providers(node: &mut Node, registry: &Registry, all: &[(&str, &str)]) -> Result<()> {
     let dir = node.containerd.dir().join("plugins");
     std::fs::create_dir(&dir).context("cannot make a directory")?;
     for (name, script) in all {
@@ -205,6 +154,39 @@ fn node_with_providers(registry: &Registry, node: &mut Node, all: &[(&str, &str)
 }
 
 #[test]
+fn a_login_from_a_plugin_opens_the_registry() -> Result<()> {
+    let mut node = Node::start_with(NodeOptions { klet_absent: true, ..NodeOptions::default() })?;
+    let registry = Registry::start(node.containerd.dir(), true)?;
+    let host = registry.host();
+    let answer = json!({
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "kind": "CredentialProviderResponse",
+        "cacheKeyType": "Registry",
+        "auth": {host: {"username": registry::USER, "password": registry::PASSWORD}},
+    });
+    // It is told which image, on its input; this one gives to all alike.
+    let script = format!("grep -q '\"image\":' || exit 1\necho '{answer}'");
+    launch_with_providers(&mut node, &registry, &[("giver", &script)])?;
+
+    let image = registry.push(&Image::pause(), "giver/app", "1")?;
+    node.manifests.put_pod(&pod("open", &image, "IfNotPresent"))?;
+    node.wait_running("open").with_context(|| registry.log_tail())?;
+    let metrics = metrics(&node)?;
+    for line in [
+        "kubelet_credential_provider_plugin_duration_count{plugin_name=\"giver\"} 1",
+        "kubelet_credential_provider_config_info{hash=\"sha256:",
+        "kubelet_image_pull_duration_seconds_count{image_size_in_bytes=\"0-10MB\"} 1",
+        "kubelet_image_manager_ensure_image_requests_total{pull_policy=\"ifnotpresent\",\
+         present_locally=\"false\",pull_required=\"true\"} 1",
+        "kubelet_imagemanager_ondisk_pulledrecords 1",
+        "kubelet_imagemanager_ondisk_pullintents 0",
+    ] {
+        assert!(metrics.lines().any(|told| told.starts_with(line)), "no {line} in {metrics}");
+    }
+    Ok(())
+}
+
+#[test]
 fn plugins_that_give_no_login() -> Result<()> {
     let mut node = Node::start_with(NodeOptions { klet_absent: true, ..NodeOptions::default() })?;
     let registry = Registry::start(node.containerd.dir(), true)?;
@@ -213,7 +195,7 @@ fn plugins_that_give_no_login() -> Result<()> {
         ("babbles", "echo '{\"hello\": \"s3cret\"}'"),
         ("hangs", "exec sleep 3600"),
     ];
-    node_with_providers(&registry, &mut node, &scripts)?;
+    launch_with_providers(&mut node, &registry, &scripts)?;
     for (name, _) in &scripts {
         let image = registry.push(&Image::pause(), &format!("{name}/app"), "1")?;
         node.manifests.put_pod(&pod(name, &image, "IfNotPresent"))?;
