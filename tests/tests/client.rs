@@ -250,8 +250,9 @@ fn top_tells_who_is_busy() -> Result<()> {
         ensure!(found.1.1 >= 30, "{text}");
         Ok(found)
     })?;
-    // Its quota is a fifth of a core; samples and quota do not begin together.
-    assert!((50..=300).contains(&busy.0), "busy uses {}m of 200m", busy.0);
+    // Its quota is a fifth of a core, which a crowded machine may not have to give;
+    // samples and quota do not begin together.
+    assert!((10..=300).contains(&busy.0), "busy uses {}m of 200m", busy.0);
     assert!(large.0 < busy.0, "large uses {}m, busy {}m", large.0, busy.0);
     let most = "cat /sys/fs/cgroup/memory/memory.max_usage_in_bytes 2>/dev/null || \
                 cat /sys/fs/cgroup/memory.peak 2>/dev/null || echo 104857600";
