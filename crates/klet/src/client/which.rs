@@ -126,8 +126,12 @@ mod tests {
 
     fn pods() -> PodsAnswer {
         let names = [("default", "web-n1"), ("a", "db-n1"), ("b", "db-n1"), ("a", "web")];
-        let items =
-            names.map(|(ns, name)| PodItem { pod: pod(ns, name, &["c"]), doing: Vec::new() });
+        let items = names.map(|(ns, name)| PodItem {
+            pod: pod(ns, name, &["c"]),
+            doing: Vec::new(),
+            in_flight: Vec::new(),
+            pull: None,
+        });
         PodsAnswer { node: "n1".into(), now: jiff::Timestamp::UNIX_EPOCH, items: items.into() }
     }
 

@@ -126,12 +126,20 @@ impl Worker {
     }
 
     /// Notes what came of a step; false if the rest of the plan makes no sense now.
-    fn learn(&mut self, order: &Order, step: &[Action], failures: Vec<ActionError>) -> bool {
+    pub(super) fn learn(
+        &mut self,
+        order: &Order,
+        step: &[Action],
+        failures: Vec<ActionError>,
+    ) -> bool {
         let now = self.now();
         if failures.is_empty() {
             for action in step {
                 match action {
-                    Action::StartContainer { name, .. } => self.memory.note_started(name),
+                    Action::StartContainer { name, .. } => {
+                        self.memory.note_started(name);
+                        self.resting.remove(name);
+                    }
                     Action::StopSandbox { id } => {
                         self.memory.stopped_sandboxes.insert(id.clone());
                     }

@@ -36,5 +36,6 @@ mod user_namespace;
 mod volume_mounts;
 
 pub use executor::{ActionError, Executor, Means, PodIdentity};
+pub(crate) use images::mounted as mounted_images;
 pub use pod_files::{pod_dir, pods_dir};
 pub use resources::qos_class;

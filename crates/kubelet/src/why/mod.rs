@@ -34,10 +34,12 @@ use crate::events::Event;
 use crate::pod_sources::Namesake;
 use crate::progress::Progress;
 
+pub use crate::progress::InFlight;
+
 pub use manifests::explain_absent;
 pub use pod::explain;
 pub(crate) use pod::is_about;
-pub use render::{ago, render};
+pub use render::{ago, length, render};
 
 /// Everything an explanation follows from.
 #[derive(Debug, Clone, Copy)]
@@ -112,15 +114,6 @@ pub struct Explanation {
     pub manifest: String,
 }
 
-/// A call under way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InFlight {
-    /// What it does.
-    pub what: String,
-    /// For how long already.
-    pub seconds: u64,
-}
-
 /// One thing that is not as it should be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Finding {
@@ -170,6 +163,10 @@ impl Finding {
     }
     fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice.push(advice.into());
+        self
+    }
+    fn advise_all(mut self, advice: Vec<String>) -> Self {
+        self.advice.extend(advice);
         self
     }
 }

@@ -4,8 +4,7 @@ use kubelet_model::{EventObject, Grace};
 
 use super::advice::full_name;
 use super::{
-    Explanation, Finding, InFlight, Manifest, Rank, WhyFacts, containers, manifests, obstacle,
-    render, resize,
+    Explanation, Finding, Manifest, Rank, WhyFacts, containers, manifests, obstacle, render, resize,
 };
 use crate::progress::Obstacle;
 
@@ -27,21 +26,15 @@ pub fn explain(facts: &WhyFacts<'_>) -> Explanation {
         };
         format!("{}: {} ({}{times})", error.step, error.message, render::ago(error.at, facts.wall))
     });
-    let next = progress.and_then(|progress| progress.next.as_ref()).map(|next| {
-        let left = next.at.since(facts.mono).as_secs();
-        let when = if left == 0 {
-            "any moment now".to_owned()
-        } else {
-            format!("in {}", render::length(left))
-        };
-        format!("{} {when}", next.what)
-    });
+    let next = progress
+        .and_then(|progress| progress.next.as_ref())
+        .map(|next| format!("{} {}", next.what, render::soon(next.at.since(facts.mono).as_secs())));
     Explanation {
         pod: full_name(facts.pod),
         headline: main.headline,
         waiting_for: main.waiting_for,
         since: main.since,
-        in_flight: in_flight(facts),
+        in_flight: progress.map(|progress| progress.in_flight(facts.mono)).unwrap_or_default(),
         last_error: main.error.or(failed),
         log: main.log,
         next: main.next.or(next),
@@ -49,15 +42,6 @@ pub fn explain(facts: &WhyFacts<'_>) -> Explanation {
         also,
         manifest: manifest(facts.manifest),
     }
-}
-
-fn in_flight(facts: &WhyFacts<'_>) -> Vec<InFlight> {
-    let doing = facts.progress.iter().flat_map(|progress| progress.under_way());
-    let call = |one: &crate::progress::Doing| InFlight {
-        what: one.what.clone(),
-        seconds: facts.mono.since(one.since).as_secs(),
-    };
-    doing.map(call).collect()
 }
 
 fn manifest(manifest: &Manifest) -> String {
@@ -90,29 +74,37 @@ fn findings(facts: &WhyFacts<'_>) -> Vec<Finding> {
 
 /// On its way out: its manifest is gone or somebody deleted it.
 fn ending(facts: &WhyFacts<'_>) -> Option<Finding> {
+    let end = facts.progress.and_then(|progress| progress.ending);
     let deleted = facts.pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-    let stopped = facts.events.iter().any(|event| event.message.starts_with("Stopping container"));
-    // With unusable manifests about, only a stop tells that none of them is the pod's.
-    let gone = matches!(facts.manifest, Manifest::Gone(broken) if broken.is_empty() || stopped);
-    if deleted.is_none() && !gone {
+    // With unusable manifests about, only its worker knows that none of them is the pod's.
+    let gone = matches!(facts.manifest, Manifest::Gone(broken) if broken.is_empty());
+    if end.is_none() && deleted.is_none() && !gone {
         return None;
     }
+    let finding = Finding::new(Rank::Ending, "The pod is being removed.");
+    let since = end.and_then(|end| facts.wall_of(end.since)).or(deleted);
+    if end.is_some_and(|end| !end.runs) {
+        return Some(
+            finding
+                .waits_for("the removal of what is left of it; its containers have ended")
+                .since(since)
+                .advise("Nothing: this takes moments. If it lasts, what is in flight or went wrong is told here."),
+        );
+    }
     let spec = facts.pod.spec.as_ref();
-    let grace = spec.map_or(Grace::DEFAULT_SECONDS, Grace::seconds_of);
-    // A probe's kill before that is another story.
-    let mut newest_first = facts.events.iter().rev();
-    let stopping = newest_first.find(|event| event.message.starts_with("Stopping container"));
-    let since = stopping.map(|event| event.first).or(deleted);
-    let left = since.map(|at| {
-        let end = at.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(at);
-        render::until(end, facts.wall)
-    });
-    let mut finding = Finding::new(Rank::Ending, "The pod is being removed.")
+    let grace = end.map_or_else(
+        || spec.map_or(Grace::DEFAULT_SECONDS, Grace::seconds_of).unsigned_abs(),
+        |end| end.kill_at.since(end.since).as_secs(),
+    );
+    let mut finding = finding
         .waits_for(format!("its containers to end, within {grace} s (terminationGracePeriodSeconds)"))
         .since(since)
         .advise("Nothing: what has not ended by then is killed.")
         .advise("A program that always needs the whole time ignores SIGTERM: as process 1 of its container it must handle it, or set a stop signal it knows.");
-    finding.next = left.map(|left| format!("kill what has not ended, {left}"));
+    finding.next = end.map(|end| {
+        let left = render::soon(end.kill_at.since(facts.mono).as_secs());
+        format!("kill what has not ended, {left}")
+    });
     Some(finding)
 }
 

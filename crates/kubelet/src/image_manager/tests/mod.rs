@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::*;
 use crate::ports::SystemClock;
-use crate::progress::{Calls, ProgressBoard};
+use crate::progress::{Calls, ProgressBoard, Pull};
 use fake::FakeRuntime;
 
 const IMAGE: &str = "r.io/x:1";
@@ -263,12 +263,13 @@ async fn progress_is_told_while_a_pull_runs() {
     let pod = pod("u", IMAGE, "Always");
     let watch = async {
         sleep(Duration::from_millis(1_500)).await;
-        bench.images.pull_state(IMAGE)
+        bench.board.get(pod.uid()).and_then(|progress| progress.pull().cloned())
     };
     let (pulled, seen) = tokio::join!(bench.ensure(&pod), watch);
     assert!(pulled.is_ok());
-    assert_eq!(seen, Some(PullState::Running(Some(PullProgress { done: 3, total: 9 }))));
-    assert_eq!(bench.images.pull_state(IMAGE), None);
+    let state = PullState::Running(Some(PullProgress { done: 3, total: 9 }));
+    assert_eq!(seen, Some(Pull { image: IMAGE.to_owned(), state }));
+    assert_eq!(bench.board.get(pod.uid()).unwrap_or_default().pull(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,7 +289,7 @@ async fn each_call_for_an_image_is_told_while_it_lasts() {
     let all = futures_util::future::join_all(pods.iter().map(|pod| bench.ensure(pod)));
     let (all, seen) = tokio::join!(all, watch);
     assert!(all.iter().all(Result::is_ok));
-    let queued = |n, behind: &str| format!("PullImage r.io/x:{n}: queued behind {behind}");
+    let queued = |n, behind: &str| format!("PullImage r.io/x:{n}: waits behind {behind}");
     let runs = |n| format!("PullImage r.io/x:{n}: under way");
     let none = String::new;
     assert_eq!(seen[0], [runs(0), queued(1, "1 other pull"), queued(2, "2 other pulls")]);

@@ -73,10 +73,12 @@ fn in_flight(local: &Local) -> Vec<InFlight> {
     for view in local.view.statuses.all() {
         let name = view.pod.metadata.name.clone().unwrap_or_default();
         let progress = local.view.progress.get(&view.uid).unwrap_or_default();
-        calls.extend(progress.under_way().map(|one| InFlight {
-            what: format!("{name}: {}", one.what),
-            seconds: now.since(one.since).as_secs(),
-        }));
+        calls.extend(
+            progress
+                .in_flight(now)
+                .into_iter()
+                .map(|one| InFlight { what: format!("{name}: {}", one.what), ..one }),
+        );
     }
     calls.sort_by_key(|call| std::cmp::Reverse(call.seconds));
     calls.truncate(CALLS_MAX);
