@@ -36,7 +36,7 @@ use crate::progress::Progress;
 
 pub use crate::progress::InFlight;
 
-pub use manifests::explain_absent;
+pub use manifests::{explain_absent, explain_unread};
 pub use pod::explain;
 pub(crate) use pod::is_about;
 pub use render::{ago, length, render};
@@ -81,7 +81,12 @@ pub enum Manifest {
     /// manifest was changed into something unusable. Those that are unusable.
     Gone(Vec<String>),
     /// A URL.
-    Url(String),
+    Url {
+        /// Which, without its password.
+        url: String,
+        /// Why it cannot be used as it is now, if it cannot.
+        problem: Option<String>,
+    },
     /// Not known.
     Unknown,
 }

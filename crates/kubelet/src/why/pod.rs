@@ -53,7 +53,10 @@ fn manifest(manifest: &Manifest) -> String {
         Manifest::Gone(broken) => {
             format!("it was changed or cannot be used; unusable: {}", broken.join("; "))
         }
-        Manifest::Url(url) => url.clone(),
+        Manifest::Url { url, problem: None } => url.clone(),
+        Manifest::Url { url, problem: Some(problem) } => {
+            format!("{url}; it cannot be used as it is now, so the last good one counts: {problem}")
+        }
         Manifest::Unknown => String::new(),
     }
 }

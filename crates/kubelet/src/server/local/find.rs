@@ -10,6 +10,7 @@ use super::Local;
 use super::wire::Refusal;
 use crate::pod_sources::{ManifestHome, find_manifest};
 use crate::status_manager::PodView;
+use kubelet_model::manifest::Origin;
 use kubelet_model::pod::CONFIG_SOURCE;
 
 /// A request that is not carried out, with the words for whoever asked.
@@ -60,7 +61,10 @@ impl Local {
         let source = view.pod.metadata.annotations.as_ref().and_then(|all| all.get(CONFIG_SOURCE));
         match (source.map(String::as_str), &self.place.manifests) {
             (Some("file"), Some(path)) => self.home_below(path, view).await,
-            (Some("http"), _) => Home::Url(self.place.manifest_url.clone().unwrap_or_default()),
+            (Some("http"), _) => {
+                let url = self.place.manifest_url.clone().unwrap_or_default();
+                Home::Url(Origin::Url(url).to_string())
+            }
             _ => Home::Unknown,
         }
     }
@@ -81,7 +85,7 @@ pub(super) enum Home {
     File { path: PathBuf, pods: usize },
     /// In none; these cannot be used.
     Nowhere { broken: Vec<String> },
-    /// At a URL.
+    /// At a URL, without its password.
     Url(String),
     /// Nobody knows.
     Unknown,

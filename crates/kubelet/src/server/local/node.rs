@@ -15,10 +15,12 @@ pub(super) async fn node(State(local): State<Local>) -> Json<Explanation> {
         ..Explanation::default()
     };
     let runtime = runtime_problem(&local).await;
-    let broken = match &local.place.manifests {
+    let mut broken = match &local.place.manifests {
         Some(path) => broken_manifests(&*local.fs, path, &local.place.node_name).await,
         None => Vec::new(),
     };
+    let trouble = local.view.url_news.trouble();
+    broken.extend(trouble.map(|trouble| format!("{}: {}", trouble.origin, trouble.problem)));
     let pods = local.view.statuses.all();
     let unwell = pods.iter().filter(|view| {
         let phase = view.status.phase.as_deref();
@@ -49,7 +51,7 @@ pub(super) async fn node(State(local): State<Local>) -> Json<Explanation> {
             "Some manifests cannot be used; their last good pods keep running.".to_owned();
         found.last_error = broken.first().cloned();
         found.advice =
-            vec!["Mend the manifest at the line named; it is read again at once.".to_owned()];
+            vec!["Mend the manifest at the line named; it is read again by itself.".to_owned()];
     } else if nothing {
         found.headline = "klet runs, but nobody tells it which pods to run.".to_owned();
         found.advice =
