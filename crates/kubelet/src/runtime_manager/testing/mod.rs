@@ -2,6 +2,7 @@
 
 mod bench;
 pub(crate) mod fake;
+mod fake_images;
 
 pub(super) use bench::Bench;
 
