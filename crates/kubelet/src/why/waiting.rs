@@ -123,6 +123,8 @@ fn of_reason(reason: WaitReason, case: Case<'_>) -> Finding {
                 .advise("The policy belongs to the runtime (CRI-O: /etc/containers/policy.json).")
         }
         WaitReason::CreateContainerConfigError => config::config_error(case),
+        WaitReason::PreCreateHookError => config::node_resources(case, "created"),
+        WaitReason::PreStartHookError => config::node_resources(case, "started"),
         WaitReason::CreateContainerError => config::create_error(case, "create"),
         WaitReason::RunContainerError => config::create_error(case, "start"),
         WaitReason::PostStartHookError => post_start(case),

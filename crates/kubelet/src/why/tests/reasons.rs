@@ -41,6 +41,22 @@ fn every_failure_to_start_tells_since_when() {
 }
 
 #[test]
+fn what_the_node_could_not_set_apart_is_told() {
+    for (reason, done) in [("PreCreateHookError", "created"), ("PreStartHookError", "started")] {
+        let case = Case::waiting(reason, "no CPUs left in the pool", json!({"image": "i"}));
+        has(
+            &case.text(),
+            &[
+                &format!("app was not {done}: the node could not set its processors or memory apart"),
+                "Waits for: the next try",
+                "Last error: no CPUs left in the pool",
+                "cpuManagerPolicy",
+            ],
+        );
+    }
+}
+
+#[test]
 fn a_pod_that_starts_over_names_the_rule() {
     let mut ruled = json!({"name": "work", "restartPolicy": "Never"});
     ruled["restartPolicyRules"] = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]);
