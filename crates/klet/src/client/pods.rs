@@ -132,7 +132,7 @@ impl Shown {
     fn cells(&self, item: &PodItem, now: Timestamp, timed: bool) -> Vec<String> {
         let pod = &item.pod;
         let status = pod.status.as_ref();
-        let summary = summarise(pod, item.pull.as_deref(), now);
+        let summary = summarise(item, now);
         let began = status.and_then(|status| status.start_time.as_ref()).map(|time| time.0);
         let ip = status.and_then(|status| status.pod_ip.clone());
         let age = if timed { table::age(began, now) } else { String::new() };
@@ -179,6 +179,7 @@ mod tests {
                 call("preStop hook of b", 3),
             ],
             pull: Some("pulling 1.0 MB of 2.0 MB".to_owned()),
+            ending: false,
         };
         let shown = Shown { namespace: None, all: true, wide: true };
         let now = Timestamp::UNIX_EPOCH;

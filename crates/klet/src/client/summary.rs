@@ -3,7 +3,9 @@
 //! Upstream: pkg/printers/internalversion/printers.go (printPod).
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, PodSpec, PodStatus};
+
+use kubelet::server::local::wire::PodItem;
 
 use super::table::age;
 
@@ -21,8 +23,9 @@ pub struct Summary {
     pub restarts: String,
 }
 
-/// Sums up a pod, of whose image that much is here.
-pub fn summarise(pod: &Pod, pull: Option<&str>, now: Timestamp) -> Summary {
+/// Sums up a pod.
+pub fn summarise(item: &PodItem, now: Timestamp) -> Summary {
+    let pod = &item.pod;
     let (spec, status) =
         (pod.spec.clone().unwrap_or_default(), pod.status.clone().unwrap_or_default());
     let mut count = Count::default();
@@ -36,11 +39,11 @@ pub fn summarise(pod: &Pod, pull: Option<&str>, now: Timestamp) -> Summary {
     if initialising.is_none() || is_true(&status, "Initialized") {
         main(&status, &mut count, &mut text);
     }
-    if let Some(pull) = pull {
+    if let Some(pull) = &item.pull {
         text = format!("{text}{}", bracketed(pull));
     }
     let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
-    if pod.metadata.deletion_timestamp.is_some() && !over {
+    if (item.ending || pod.metadata.deletion_timestamp.is_some()) && !over {
         "Terminating".clone_into(&mut text);
     }
     let sidecars = spec.init_containers.iter().flatten();
@@ -174,7 +177,13 @@ fn is_true(status: &PodStatus, condition: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::Pod;
     use serde_json::{Value, json};
+
+    fn item(pod: Pod, pull: Option<&str>) -> PodItem {
+        let (doing, in_flight) = (Vec::new(), Vec::new());
+        PodItem { pod, doing, in_flight, pull: pull.map(str::to_owned), ending: false }
+    }
 
     fn row(spec: Value, status: Value) -> String {
         row_pulling(spec, status, None)
@@ -184,7 +193,7 @@ mod tests {
         let pod = serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": status}))
             .unwrap();
         let Summary { ready, status, restarts } =
-            summarise(&pod, pull, Timestamp::from_second(1_000).unwrap());
+            summarise(&item(pod, pull), Timestamp::from_second(1_000).unwrap());
         format!("{ready} {status} {restarts}")
     }
 
@@ -221,6 +230,16 @@ mod tests {
             row(one(), state(pulling)),
             "0/1 ContainerCreating (pulling image: 3 of 9 MB) 0"
         );
+    }
+
+    #[test]
+    fn a_pod_that_is_removed_is_terminating_until_it_is_over() {
+        let shown = |phase: &str| {
+            let pod = json!({"spec": one(), "status": {"phase": phase}});
+            let item = PodItem { ending: true, ..item(serde_json::from_value(pod).unwrap(), None) };
+            summarise(&item, Timestamp::UNIX_EPOCH).status
+        };
+        assert_eq!(["Running", "Failed"].map(shown), ["Terminating", "Failed"]);
     }
 
     #[test]

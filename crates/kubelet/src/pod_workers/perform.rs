@@ -12,7 +12,8 @@ use crate::progress::{Calls, Obstacle};
 use crate::runtime_manager::{ActionError, Executor, Means, PodIdentity};
 
 impl Worker {
-    /// Asks for a fresh look and waits for it, or for a new order.
+    /// Asks for a fresh look and waits for it, for a new order, or for news of why
+    /// there is none.
     pub(super) async fn await_observation(&mut self) {
         if self.requested != Some(self.fence) {
             self.seen.request().await;
@@ -21,6 +22,7 @@ impl Worker {
         tokio::select! { biased;
             () = self.seen.changed() => {}
             changed = self.orders.changed() => Self::unless_shut_down(changed.is_err()).await,
+            () = self.shared.runtime.changed() => {}
         }
     }
 

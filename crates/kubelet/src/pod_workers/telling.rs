@@ -24,6 +24,12 @@ impl Worker {
         });
     }
 
+    /// The pod cannot be looked at, perhaps because nobody is there to tell how it is.
+    pub(super) fn show_blindness(&self) {
+        let runtime = self.runtime.problem.clone().map(Obstacle::Runtime);
+        self.show_waiting(runtime.unwrap_or(Obstacle::Observation), None);
+    }
+
     /// The worker rests: held back by the runtime, by a failure, or by nothing.
     pub(super) fn show_idle(&self, order: &Order, decision: &Decision, wake_at: Option<Mono>) {
         let next = |at: Mono| {

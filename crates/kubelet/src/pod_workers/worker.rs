@@ -14,7 +14,6 @@ use crate::allocation::{Refusal, Resize};
 use crate::pleg::{PodWatch, RuntimeState};
 use crate::pod_plan::{self, Deadline, Ending, Memory, PlanContext, Termination};
 use crate::probe_manager::ProbeWatch;
-use crate::progress::Obstacle;
 use crate::runtime_manager::ActionError;
 use crate::runtime_manager::refusal;
 use crate::status_manager::{Ended, Facts, Stage, generate, is_terminal, start_time};
@@ -157,8 +156,9 @@ impl Worker {
             let order = self.orders.borrow_and_update().clone();
             let seen = self.seen.current();
             if self.seen.began().is_none_or(|began| began < self.fence) {
+                self.runtime = self.shared.runtime.current_and_update();
                 self.report_blindness(&order, &seen);
-                self.show_waiting(Obstacle::Observation, None);
+                self.show_blindness();
                 // What cannot be looked at cannot be stopped.
                 self.ending.hold();
                 self.await_observation().await;

@@ -1,5 +1,6 @@
 //! A whole pod: what is found about it, and what of that comes first. Pure.
 
+use jiff::Timestamp;
 use kubelet_model::{EventObject, Grace};
 
 use super::advice::full_name;
@@ -118,7 +119,25 @@ fn obstacle_of(facts: &WhyFacts<'_>) -> Option<Finding> {
     }
     let spec = facts.pod.spec.as_ref();
     let host_network = spec.and_then(|spec| spec.host_network).unwrap_or(false);
-    Some(obstacle::answer(&waiting.what, host_network).since(facts.wall_of(waiting.since)))
+    let mut finding = obstacle::answer(&waiting.what, host_network);
+    if let (Obstacle::Observation, Some((_, problem))) = (&waiting.what, unready(facts)) {
+        finding.rank = Rank::Blocked;
+        "The runtime does not tell how the pod is.".clone_into(&mut finding.headline);
+        finding = finding.error(problem);
+    }
+    Some(finding.since(facts.wall_of(waiting.since)))
+}
+
+/// What the condition says that holds while there is no sandbox, and since when.
+fn unready<'a>(facts: &WhyFacts<'a>) -> Option<(Option<Timestamp>, &'a str)> {
+    let mut conditions = facts.status.conditions.iter().flatten();
+    let condition = conditions.find(|one| one.type_ == "PodReadyToStartContainers")?;
+    let message = condition.message.as_deref().filter(|message| !message.is_empty())?;
+    // That is under way, or told by what it waits for.
+    let told =
+        message.starts_with("unmounted volumes=[") || message.starts_with("waiting for the ");
+    let since = condition.last_transition_time.as_ref().map(|time| time.0);
+    (condition.status == "False" && !told).then_some((since, message))
 }
 
 /// A pod that no worker has taken up yet has nothing but a message.
@@ -152,17 +171,14 @@ fn queued(facts: &WhyFacts<'_>) -> Option<Finding> {
 
 /// Why there is no sandbox, in the condition's words.
 fn sandbox(facts: &WhyFacts<'_>) -> Option<Finding> {
-    let conditions = facts.status.conditions.iter().flatten();
-    let condition = conditions.into_iter().find(|one| one.type_ == "PodReadyToStartContainers")?;
-    let message = condition.message.as_deref().filter(|message| !message.is_empty())?;
-    let volumes = message.starts_with("unmounted volumes=[");
-    if volumes || message.starts_with("waiting for the ") {
-        // Under way, or told by what it waits for.
-        return None;
-    }
-    let since = condition.last_transition_time.as_ref().map(|time| time.0);
-    let live = !matches!(facts.status.phase.as_deref(), Some("Succeeded" | "Failed"));
-    (condition.status == "False" && live).then(|| {
+    let (since, message) = unready(facts)?;
+    let waiting = facts.progress.and_then(|progress| progress.waiting.as_ref());
+    let blame = waiting.is_some_and(|waiting| {
+        use Obstacle::{Network, Observation, Runtime, Volumes};
+        matches!(waiting.what, Runtime(_) | Network(_) | Observation | Volumes { .. })
+    });
+    let over = matches!(facts.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    (!blame && !over).then(|| {
         Finding::new(Rank::Blocked, "The pod's sandbox cannot be made.")
             .waits_for("a sandbox: the network and the frame that its containers share")
             .since(since)

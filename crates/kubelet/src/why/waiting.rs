@@ -156,14 +156,16 @@ fn initializing(case: Case<'_>) -> Finding {
     let spec = case.facts.pod.spec.as_ref();
     let init: Vec<_> = spec.iter().flat_map(|s| s.init_containers.iter().flatten()).collect();
     let statuses = || case.facts.status.init_container_statuses.iter().flatten();
-    let done = |name: &str| {
-        let status = statuses().find(|status| status.name == name);
+    let done = |one: &Container| {
+        let status = statuses().find(|status| status.name == one.name);
+        let sidecar = ContainerKind::of_init(one) != ContainerKind::Init;
         status.is_some_and(|status| {
             let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
-            ended.is_some_and(|ended| ended.exit_code == 0) || status.started == Some(true)
+            let ended_well = ended.is_some_and(|ended| ended.exit_code == 0);
+            ended_well || (sidecar && status.started == Some(true))
         })
     };
-    let next = init.iter().enumerate().find(|(_, one)| !done(&one.name));
+    let next = init.iter().enumerate().find(|(_, one)| !done(one));
     let since = case.facts.status.start_time.as_ref().map(|time| time.0);
     let headline = format!("{} waits for the init containers before it.", case.container.name);
     let finding = Finding::new(Rank::Underway, headline).since(since);

@@ -43,11 +43,16 @@ impl Local {
     pub(super) fn find(&self, namespace: &str, name: &str) -> Result<PodView, Refused> {
         let suffixed = format!("{name}-{}", self.place.node_name);
         let pods = self.view.statuses.all();
+        let is_ending = |view: &&PodView| {
+            self.view.progress.get(&view.uid).is_some_and(|progress| progress.ending.is_some())
+        };
         let named = |wanted: &str| {
-            pods.iter().find(|view| {
+            let named = pods.iter().filter(|view| {
                 let meta = &view.pod.metadata;
                 meta.namespace.as_deref() == Some(namespace) && meta.name.as_deref() == Some(wanted)
-            })
+            });
+            // One that ends may have a successor, which is the one to ask about.
+            named.min_by_key(is_ending)
         };
         let found = named(name).or_else(|| named(&suffixed)).cloned();
         let absent = || {

@@ -1,5 +1,7 @@
 //! `GET /why`: how the node itself is.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use cri::v1;
@@ -90,8 +92,13 @@ fn in_flight(local: &Local) -> Vec<InFlight> {
 /// Calls shown: the oldest are the interesting ones.
 const CALLS_MAX: usize = 5;
 
+/// How long whoever asks waits for the runtime.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 async fn runtime_problem(local: &Local) -> Result<(), String> {
-    let status = local.runtime.status().await.map_err(|error| error.to_string())?;
+    let status = tokio::time::timeout(PATIENCE, local.runtime.status()).await;
+    let late = || format!("the runtime has not answered within {} s", PATIENCE.as_secs());
+    let status = status.map_err(|_| late())?.map_err(|error| error.to_string())?;
     let bad = |one: &&v1::RuntimeCondition| !one.status;
     let conditions = status.status.unwrap_or_default().conditions;
     match conditions.iter().find(bad) {

@@ -53,6 +53,7 @@ fn item(local: &Local, view: PodView) -> PodItem {
         pod,
         in_flight: progress.in_flight(local.clock.mono()),
         pull: progress.pull().and_then(|pull| pull.state.brief()),
+        ending: progress.ending.is_some(),
         doing: progress.doing.into_iter().map(|one| one.what).collect(),
     }
 }

@@ -34,6 +34,9 @@ pub struct PodItem {
     /// How far the pull of its image is, if one is under way and that is known.
     #[serde(default)]
     pub pull: Option<String>,
+    /// It is being removed; another one of its name may wait for that.
+    #[serde(default)]
+    pub ending: bool,
 }
 
 /// Events, the newest last.
