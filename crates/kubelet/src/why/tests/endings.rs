@@ -89,8 +89,7 @@ fn a_pod_on_its_way_out_tells_how_long() {
     // Its containers were stopped once before, for another sandbox.
     let mut case = Case::new(spec, container_status(json!({"running": {}}), json!({})))
         .event("Killing", "Stopping container app");
-    let gone = || Manifest::Gone(vec!["/etc/klet/pods/web.yaml: line 8: wrong".into()]);
-    case.manifest = gone();
+    case.manifest = Manifest::Gone(vec!["/etc/klet/pods/web.yaml: line 8: wrong".into()]);
     assert!(!case.text().contains("being removed"), "{}", case.text());
     let at = |seconds| Mono(Duration::from_secs(seconds));
     let end = |runs| {
