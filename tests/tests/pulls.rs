@@ -106,6 +106,50 @@ fn progress_is_told() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn progress_is_told_of_volumes_and_of_what_starts_again() -> Result<()> {
+    let node = Node::start()?;
+    let slow = Slow::start(&node, Pace::Free)?;
+    let image = slow.push(&noisy(1_000, 3), "team/again")?;
+    let again = pod("again", &image).with("imagePullPolicy", json!("Always"));
+    node.manifests.put_pod(&again)?;
+    let running = node.wait_running("again").with_context(|| slow.registry.log_tail())?;
+
+    // Behind the same name there is now another image, and its program dies.
+    slow.proxy.set_pace(Pace::BytesPerSecond(500_000));
+    slow.push(&noisy(8_000_000, 4), "team/again")?;
+    let id = running.container("main")?.id.clone();
+    node.containerd.ctr(&["tasks", "kill", "--signal", "SIGKILL", &id])?;
+    node.wait_says(&["pods"], &["again-n1 0/1 Error (pulling ", " MB of 8.0 MB)"])?;
+    assert_eq!(node.pod("again")?.container("main")?.state, "terminated");
+    let call = format!("In flight: PullImage {image}: ");
+    node.wait_says(&["why", "again"], &[&call, " MB of 8.0 MB, for "])?;
+    let call = format!("PullImage {image}: ");
+    node.wait_says(&["pods", "-o", "wide"], &["DOING", &call, " MB of 8.0 MB, for "])?;
+    slow.proxy.set_pace(Pace::Free);
+    node.wait_pod("again", "to run again", |pod| {
+        pod.container("main").is_ok_and(|main| main.state == "running" && main.restarts == 1)
+    })?;
+
+    // A volume's image is pulled before the container is made, on any runtime.
+    slow.proxy.set_pace(Pace::BytesPerSecond(500_000));
+    let image = slow.push(&noisy(6_000_000, 5), "team/data")?;
+    let volumes = json!([{"name": "data", "image": {"reference": image}}]);
+    let mounts = json!([{"name": "data", "mountPath": "/data"}]);
+    let data = PodManifest::pause("data").with("volumeMounts", mounts).spec("volumes", volumes);
+    node.manifests.put_pod(&data)?;
+    let pulling = format!("Pulling image \"{image}\" of volume data: ");
+    node.wait_pod("data", "to tell of its volume", |pod| {
+        let main = pod.container("main");
+        main.is_ok_and(|main| {
+            let far = main.message.strip_prefix(&pulling);
+            main.reason == "ContainerCreating" && far.is_some_and(|far| far.ends_with(" of 6.0 MB"))
+        })
+    })?;
+    node.wait_says(&["pods"], &["data-n1 0/1 ContainerCreating (pulling ", " MB of 6.0 MB)"])?;
+    Ok(())
+}
+
 /// Puts pods whose pulls are blocked, and waits until klet has begun with each.
 fn put_blocked(node: &Node, slow: &Slow, names: &[&str]) -> Result<()> {
     for (seed, name) in (10..).zip(names) {

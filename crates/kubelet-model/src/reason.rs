@@ -50,8 +50,13 @@ wait_reasons! {
     SignatureValidationFailed,
     /// Its environment, user or files cannot be worked out.
     CreateContainerConfigError,
+    /// The node could not give it its processors or memory before it was created.
+    /// Upstream's managers of these, on Linux, never fail there; statuses of others may say so.
+    PreCreateHookError,
     /// The runtime refused to create it.
     CreateContainerError,
+    /// The same before its start.
+    PreStartHookError,
     /// The runtime could not start it.
     RunContainerError,
     /// What it should do first after its start failed.
@@ -105,7 +110,8 @@ mod tests {
         for reason in WaitReason::ALL {
             assert_eq!(WaitReason::parse(reason.as_str()), Some(*reason));
         }
-        assert_eq!(WaitReason::parse("PreCreateHookError"), None);
+        assert_eq!(WaitReason::parse("PreCreateHookError"), Some(WaitReason::PreCreateHookError));
+        assert_eq!(WaitReason::parse("PreStopHookError"), None);
         assert_eq!(WaitReason::RestartingAllContainers.as_str(), "RestartingAllContainers");
     }
 }

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
 use kubelet_model::{ContainerName, Mono, PodUid};
+use serde::{Deserialize, Serialize};
 
+use crate::image_manager::PullState;
 use crate::ports::Clock;
 
 /// One pod's progress.
@@ -26,6 +28,19 @@ pub struct Progress {
     pub last_error: Option<StepError>,
     /// What will be tried next.
     pub next: Option<NextTry>,
+    /// The pod is being removed.
+    pub ending: Option<PodEnd>,
+}
+
+/// The end of a pod that is being removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PodEnd {
+    /// Since when its grace counts.
+    pub since: Mono,
+    /// When what still runs is killed.
+    pub kill_at: Mono,
+    /// Containers of it still run.
+    pub runs: bool,
 }
 
 /// A step under way.
@@ -36,6 +51,17 @@ pub struct Doing {
     pub what: String,
     /// Since when.
     pub since: Mono,
+    /// The pull it is, if it is one.
+    pub pull: Option<Pull>,
+}
+
+/// A pull made for a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pull {
+    /// The image, as the pod names it.
+    pub image: String,
+    /// How far it is.
+    pub state: PullState,
 }
 
 /// What a pod waits for.
@@ -97,12 +123,40 @@ pub struct NextTry {
     pub at: Mono,
 }
 
+impl Doing {
+    /// Something that is not a pull.
+    pub fn new(what: impl Into<String>, since: Mono) -> Self {
+        Self { what: what.into(), since, pull: None }
+    }
+}
+
 impl Progress {
+    /// The pull under way. A pod has one at a time.
+    pub fn pull(&self) -> Option<&Pull> {
+        self.calls.values().find_map(|call| call.pull.as_ref())
+    }
+
     /// What is under way, as exactly as it is known, oldest first.
     pub fn under_way(&self) -> impl Iterator<Item = &Doing> {
         let steps = self.doing.iter().filter(|_| self.calls.is_empty());
         self.calls.values().chain(steps)
     }
+
+    /// The same, with how long each has lasted.
+    pub fn in_flight(&self, now: Mono) -> Vec<InFlight> {
+        let seconds = |one: &Doing| now.since(one.since).as_secs();
+        let told = |one: &Doing| InFlight { what: one.what.clone(), seconds: seconds(one) };
+        self.under_way().map(told).collect()
+    }
+}
+
+/// A call under way, as it is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InFlight {
+    /// What it does.
+    pub what: String,
+    /// For how long already.
+    pub seconds: u64,
 }
 
 /// Everybody's progress. Cheap to clone.
@@ -133,7 +187,7 @@ impl Calls {
 
     /// A call begins.
     pub fn begin(&self, what: impl Into<String>) -> CallUnderWay {
-        let doing = Doing { what: what.into(), since: self.clock.mono() };
+        let doing = Doing::new(what, self.clock.mono());
         let mut number = 0;
         self.board.update(&self.uid, |progress| {
             number = progress.calls.last_key_value().map_or(0, |(last, _)| last + 1);
@@ -144,12 +198,12 @@ impl Calls {
 }
 
 impl CallUnderWay {
-    /// The same call, told in other words.
-    pub fn becomes(&self, what: String) {
+    /// The call is a pull and has come so far.
+    pub fn pulls(&self, what: String, pull: Pull) {
         let mut all = self.board.lock();
         let calls = all.get_mut(&self.uid).map(|progress| &mut progress.calls);
         if let Some(call) = calls.and_then(|calls| calls.get_mut(&self.number)) {
-            call.what = what;
+            (call.what, call.pull) = (what, Some(pull));
         }
     }
 }
@@ -191,6 +245,10 @@ mod tests {
     use super::*;
     use crate::ports::SystemClock;
 
+    fn pull() -> Pull {
+        Pull { image: "i".to_owned(), state: PullState::Running(None) }
+    }
+
     fn under_way(board: &ProgressBoard, uid: &PodUid) -> Vec<String> {
         let progress = board.get(uid).unwrap_or_default();
         progress.under_way().map(|one| one.what.clone()).collect()
@@ -200,12 +258,14 @@ mod tests {
     fn calls_are_told_while_they_last_and_instead_of_their_step() {
         let (board, uid) = (ProgressBoard::default(), PodUid::new("u"));
         let calls = Calls::new(board.clone(), Arc::new(SystemClock::new()), uid.clone());
-        let step = Doing { what: "start app".to_owned(), since: Mono::default() };
+        let step = Doing::new("start app", Mono::default());
         board.update(&uid, |progress| progress.doing.push(step));
         assert_eq!(under_way(&board, &uid), ["start app"]);
         let first = calls.begin("ImageStatus");
         let second = calls.begin("PullImage");
-        second.becomes("PullImage: 1 of 2 MB".to_owned());
+        assert_eq!(board.get(&uid).unwrap().pull(), None);
+        second.pulls("PullImage: 1 of 2 MB".to_owned(), pull());
+        assert_eq!(board.get(&uid).unwrap().pull(), Some(&pull()));
         assert_eq!(under_way(&board, &uid), ["ImageStatus", "PullImage: 1 of 2 MB"]);
         drop(first);
         let third = calls.begin("CreateContainer");
@@ -218,9 +278,9 @@ mod tests {
     fn a_call_that_outlives_its_pod_does_not_bring_it_back() {
         let (board, uid) = (ProgressBoard::default(), PodUid::new("u"));
         let calls = Calls::new(board.clone(), Arc::new(SystemClock::new()), uid.clone());
-        let call = calls.begin("StopContainer");
+        let call = calls.begin("PullImage");
         board.remove(&uid);
-        call.becomes("StopContainer, still".to_owned());
+        call.pulls("PullImage, still".to_owned(), pull());
         drop(call);
         assert_eq!(board.get(&uid), None);
     }

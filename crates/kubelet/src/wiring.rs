@@ -11,6 +11,7 @@ use crate::image_manager::Images;
 use crate::metered::Metered;
 use crate::metrics::Metrics;
 use crate::pleg::Observations;
+use crate::pod_sources::UrlNews;
 use crate::pod_workers::{self, Shared};
 use crate::ports::Ports;
 use crate::probe_manager::Probes;
@@ -29,6 +30,7 @@ pub struct Agent {
     recorder: Recorder,
     probes: Probes,
     progress: ProgressBoard,
+    url_news: UrlNews,
 }
 
 impl Agent {
@@ -44,6 +46,7 @@ impl Agent {
         let node = EventObject::Node(settings.node_name.clone());
         recorder.record(&node, EventType::Normal, "Starting", "Starting kubelet.");
         let desired = pod_sources::start(&settings, &ports, &recorder);
+        let url_news = desired.url_news();
         let progress = ProgressBoard::default();
         let probes = Probes::new(&ports, statuses.clone(), recorder.clone());
         let images = Images::start(&settings, &ports, &recorder, &metrics.images);
@@ -67,7 +70,7 @@ impl Agent {
             lanes: Arc::new(Semaphore::new(lanes)),
         };
         pod_workers::start(shared, desired);
-        Self { statuses, observations, metrics, recorder, probes, progress }
+        Self { statuses, observations, metrics, recorder, probes, progress, url_news }
     }
 
     /// Every pod the agent knows, with its status.
@@ -84,6 +87,7 @@ impl Agent {
             recorder: self.recorder.clone(),
             probes: self.probes.clone(),
             progress: self.progress.clone(),
+            url_news: self.url_news.clone(),
         }
     }
 }

@@ -3,23 +3,26 @@
 //! Every step is relative to an open directory and passes neither links nor
 //! mounts, so nothing swapped in half-way leads the removal elsewhere. A mount
 //! in the tree stops it before anything is removed; one that appears meanwhile
-//! stops it there. Upstream: pkg/util/removeall (RemoveAllOneFilesystem).
+//! stops it there. A small tree is searched for mounts by itself, because a node
+//! with many pods has a table of thousands. Upstream: pkg/util/removeall (RemoveAllOneFilesystem).
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir};
+use rustix::fs::{AtFlags, Dir, FileType};
 use rustix::io::Errno;
 
 use crate::error::{Context, MountsError, OPEN};
-use crate::place::{Entry, LIST, open_inside};
+use crate::place::{Entry, LIST, NAME, open_inside};
 use crate::table;
 
 /// Directories held open at once. Deeper ones are first moved up to the root of
 /// the removal, so that a tree of any depth needs few descriptors.
 const DEPTH_MAX: usize = 32;
+/// Names looked at for mounts before the table is the cheaper way to find them.
+const LOOKS_MAX: usize = 512;
 /// Passes over one directory: each empties it unless someone keeps adding to it.
 const PASSES_MAX: usize = 10_000;
 /// Names tried for a directory moved up, should someone take them.
@@ -32,10 +35,79 @@ pub fn remove_tree(path: &Path) -> Result<(), MountsError> {
         Err(error) if error.is_not_found() => return Ok(()),
         entry => entry?,
     };
-    if let Some(mount) = table::below_entry(&entry)?.first() {
-        return Err(MountsError::mount_inside(mount));
+    let mut search = Search { path: path.to_owned(), looks: 0 };
+    let mount = match search.at(entry.parent.as_fd(), &entry.name, FileType::Unknown, 0) {
+        Ok(()) => None,
+        Err(Found::Mount) => Some(search.path),
+        Err(Found::Unsure) => table::below_entry(&entry)?.into_iter().next(),
+    };
+    if let Some(mount) = mount {
+        return Err(MountsError::mount_inside(&mount));
     }
     remove_in(entry.parent.as_fd(), &entry.name, path)
+}
+
+/// Looks for a mount in a small tree. Nothing of a mount is touched: its server may
+/// be gone, and then whoever asks it for anything waits for ever.
+struct Search {
+    /// Where it is, and in the end where the mount is.
+    path: PathBuf,
+    looks: usize,
+}
+
+/// Why a search ended early.
+enum Found {
+    /// A mount, at the search's path.
+    Mount,
+    /// A tree that is too large, or that cannot be looked at.
+    Unsure,
+}
+
+impl Search {
+    fn at(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        name: &CStr,
+        kind: FileType,
+        depth: usize,
+    ) -> Result<(), Found> {
+        self.looks += 1;
+        if self.looks > LOOKS_MAX || depth >= DEPTH_MAX {
+            return Err(Found::Unsure);
+        }
+        if matches!(kind, FileType::Directory | FileType::Unknown) {
+            match open_inside(dir, name, LIST) {
+                Ok(child) => return self.below(&child, depth + 1),
+                // Not a directory, or no longer.
+                Err(Errno::NOTDIR | Errno::LOOP) => {}
+                Err(errno) => return found(errno),
+            }
+        }
+        open_inside(dir, name, NAME).map_or_else(found, |_| Ok(()))
+    }
+
+    fn below(&mut self, dir: &OwnedFd, depth: usize) -> Result<(), Found> {
+        let mut listing = Dir::read_from(dir).map_err(|_| Found::Unsure)?;
+        while let Some(entry) = listing.read() {
+            let entry = entry.map_err(|_| Found::Unsure)?;
+            let name = entry.file_name();
+            if name != c"." && name != c".." {
+                self.path.push(OsStr::from_bytes(name.to_bytes()));
+                self.at(dir.as_fd(), name, entry.file_type(), depth)?;
+                self.path.pop();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What it means that a name cannot be opened without passing a mount.
+fn found(errno: Errno) -> Result<(), Found> {
+    match errno {
+        Errno::NOENT => Ok(()),
+        Errno::XDEV => Err(Found::Mount),
+        _ => Err(Found::Unsure),
+    }
 }
 
 /// The same for a name in an open directory.

@@ -76,6 +76,27 @@ fn a_mount_stops_a_removal_before_it_begins() {
 }
 
 #[test]
+fn a_mount_stops_the_removal_of_large_and_of_deep_trees_before_it_begins() {
+    let Some(world) = World::new() else { return };
+    let deep: String = (0..60).map(|_| "d/").collect();
+    for number in 0..600 {
+        world.file(&format!("wide/{number}/file"), "");
+    }
+    world.file("deep/file", "");
+    for (tree, inner) in [("wide", "wide/9/inner"), ("deep", &format!("deep/{deep}inner"))] {
+        let inner = world.dir(inner);
+        tmpfs(&inner, Tmpfs::default()).unwrap();
+        let before = facts(&world.at(tree));
+        let error = remove_tree(&world.at(tree)).unwrap_err();
+        assert_eq!(error, MountsError::MountInside { path: inner.clone() });
+        assert_eq!(facts(&world.at(tree)), before);
+        unmount(&inner).unwrap();
+        remove_tree(&world.at(tree)).unwrap();
+        assert!(!world.at(tree).exists());
+    }
+}
+
+#[test]
 fn binds_of_the_same_device_and_of_files_are_mounts_too() {
     let Some(world) = World::new() else { return };
     let canary = world.canary();

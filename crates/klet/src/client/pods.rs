@@ -4,9 +4,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ArgMatches;
+use jiff::Timestamp;
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet::server::local::wire::{PodItem, PodsAnswer};
+use kubelet::why::{InFlight, length};
 
 use super::endpoint::Endpoint;
 use super::summary::summarise;
@@ -26,10 +28,10 @@ pub async fn run(endpoint: &Endpoint, matches: &ArgMatches) -> anyhow::Result<Ex
         emit(format!("{list}\n").as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut rows = vec![shown.header()];
-    rows.extend(items.iter().map(|item| shown.row(item, &answer)));
+    let rows = shown.rows(&answer);
     if rows.len() > 1 {
-        emit(table::columns(&rows).as_bytes())?;
+        let cells: Vec<_> = rows.iter().map(|row| row.cells.clone()).collect();
+        emit(table::columns(&cells).as_bytes())?;
     }
     shown.hint(rows.len() - 1, answer.items.len());
     if matches.get_flag("watch") {
@@ -38,34 +40,36 @@ pub async fn run(endpoint: &Endpoint, matches: &ArgMatches) -> anyhow::Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows every row anew that differs from what was shown, its age aside.
-async fn watch(endpoint: &Endpoint, shown: &Shown, first: Vec<Vec<String>>) -> anyhow::Result<()> {
-    let mut widths: Vec<usize> = vec![0; first[0].len()];
-    let mut before: Vec<Vec<String>> = Vec::new();
+/// Shows every row anew that differs from what was shown, the passage of time aside.
+async fn watch(endpoint: &Endpoint, shown: &Shown, first: Vec<Row>) -> anyhow::Result<()> {
+    let mut widths: Vec<usize> = vec![0; first[0].cells.len()];
+    let mut before: Vec<Row> = Vec::new();
     let mut rows = first;
     loop {
         for row in &rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
+            for (width, cell) in widths.iter_mut().zip(&row.cells) {
                 *width = (*width).max(cell.chars().count());
             }
         }
-        let ageless = |row: &[String]| {
-            let mut row = row.to_vec();
-            row.remove(shown.age_column());
-            row
-        };
-        let known: Vec<_> = before.iter().map(|row| ageless(row)).collect();
         if !before.is_empty() {
-            for row in rows.iter().filter(|row| !known.contains(&ageless(row))) {
-                emit(table::line(row, &widths).as_bytes())?;
+            let is_new = |row: &&Row| before.iter().all(|old| old.timeless != row.timeless);
+            for row in rows.iter().filter(is_new) {
+                emit(table::line(&row.cells, &widths).as_bytes())?;
             }
         }
         before = rows;
         tokio::time::sleep(EVERY).await;
         let answer: PodsAnswer = endpoint.get("/pods").await?;
-        rows = vec![shown.header()];
-        rows.extend(shown.select(&answer).iter().map(|item| shown.row(item, &answer)));
+        rows = shown.rows(&answer);
     }
+}
+
+/// A row of the table.
+struct Row {
+    /// What is shown.
+    cells: Vec<String>,
+    /// The same without what changes because time passes.
+    timeless: Vec<String>,
 }
 
 /// Which pods are shown, and what of them.
@@ -107,10 +111,6 @@ impl Shown {
         }
     }
 
-    fn age_column(&self) -> usize {
-        if self.all { 5 } else { 4 }
-    }
-
     fn header(&self) -> Vec<String> {
         let namespace: &[&str] = if self.all { &["NAMESPACE"] } else { &[] };
         let wide: &[&str] = if self.wide { &["DOING"] } else { &[] };
@@ -119,12 +119,23 @@ impl Shown {
         )
     }
 
-    fn row(&self, item: &PodItem, answer: &PodsAnswer) -> Vec<String> {
+    fn rows(&self, answer: &PodsAnswer) -> Vec<Row> {
+        let header = Row { cells: self.header(), timeless: Vec::new() };
+        let row = |item| Row {
+            cells: self.cells(item, answer.now, true),
+            timeless: self.cells(item, answer.now, false),
+        };
+        std::iter::once(header).chain(self.select(answer).into_iter().map(row)).collect()
+    }
+
+    /// The cells of a pod, with or without what changes because time passes.
+    fn cells(&self, item: &PodItem, now: Timestamp, timed: bool) -> Vec<String> {
         let pod = &item.pod;
         let status = pod.status.as_ref();
-        let summary = summarise(pod, answer.now);
+        let summary = summarise(item, now);
         let began = status.and_then(|status| status.start_time.as_ref()).map(|time| time.0);
         let ip = status.and_then(|status| status.pod_ip.clone());
+        let age = if timed { table::age(began, now) } else { String::new() };
         let mut row = Vec::new();
         row.extend(self.all.then(|| which::namespace(pod).to_owned()));
         row.extend([
@@ -132,14 +143,52 @@ impl Shown {
             summary.ready,
             summary.status,
             summary.restarts,
-            table::age(began, answer.now),
+            age,
             ip.unwrap_or_else(|| "<none>".to_owned()),
         ]);
-        let doing = || match item.doing.is_empty() {
+        let doing = || match item.in_flight.is_empty() {
             true => "<none>".to_owned(),
-            false => item.doing.join(", "),
+            false => doing(&item.in_flight, timed),
         };
         row.extend(self.wide.then(doing));
         row
+    }
+}
+
+/// Calls under way, and for how long.
+fn doing(calls: &[InFlight], timed: bool) -> String {
+    let told = |call: &InFlight| match timed {
+        true => format!("{}, for {}", call.what, length(call.seconds)),
+        false => call.what.clone(),
+    };
+    calls.iter().map(told).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_shown_with_how_long_they_last() {
+        let call = |what: &str, seconds| InFlight { what: what.to_owned(), seconds };
+        let item = |seconds| PodItem {
+            pod: Pod::default(),
+            doing: vec!["start app".to_owned()],
+            in_flight: vec![
+                call("PullImage a:1: 1.0 MB of 2.0 MB", seconds),
+                call("preStop hook of b", 3),
+            ],
+            pull: Some("pulling 1.0 MB of 2.0 MB".to_owned()),
+            ending: false,
+        };
+        let shown = Shown { namespace: None, all: true, wide: true };
+        let now = Timestamp::UNIX_EPOCH;
+        let cells = shown.cells(&item(90), now, true);
+        let last = "PullImage a:1: 1.0 MB of 2.0 MB, for 90s; preStop hook of b, for 3s";
+        assert_eq!(cells.last().unwrap(), last);
+        assert_eq!(cells[3], "Unknown (pulling 1.0 MB of 2.0 MB)");
+        // A watch does not repeat a row because a second has passed.
+        assert_eq!(shown.cells(&item(90), now, false), shown.cells(&item(91), now, false));
+        assert_ne!(shown.cells(&item(90), now, true), shown.cells(&item(91), now, true));
     }
 }

@@ -3,7 +3,9 @@
 //! Upstream: pkg/printers/internalversion/printers.go (printPod).
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, PodSpec, PodStatus};
+
+use kubelet::server::local::wire::PodItem;
 
 use super::table::age;
 
@@ -22,7 +24,8 @@ pub struct Summary {
 }
 
 /// Sums up a pod.
-pub fn summarise(pod: &Pod, now: Timestamp) -> Summary {
+pub fn summarise(item: &PodItem, now: Timestamp) -> Summary {
+    let pod = &item.pod;
     let (spec, status) =
         (pod.spec.clone().unwrap_or_default(), pod.status.clone().unwrap_or_default());
     let mut count = Count::default();
@@ -36,8 +39,11 @@ pub fn summarise(pod: &Pod, now: Timestamp) -> Summary {
     if initialising.is_none() || is_true(&status, "Initialized") {
         main(&status, &mut count, &mut text);
     }
+    if let Some(pull) = &item.pull {
+        text = format!("{text}{}", bracketed(pull));
+    }
     let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
-    if pod.metadata.deletion_timestamp.is_some() && !over {
+    if (item.ending || pod.metadata.deletion_timestamp.is_some()) && !over {
         "Terminating".clone_into(&mut text);
     }
     let sidecars = spec.init_containers.iter().flatten();
@@ -150,13 +156,16 @@ fn waiting_text(reason: &str, message: Option<&str>) -> String {
     format!("{reason}{}", progress(message.filter(|_| making)))
 }
 
-/// The message in brackets, short enough for a column. The name of an image may
-/// fill it alone, and is left out: how much of it is here matters more.
+/// The message in brackets. Of pulls the agent tells apart from the status.
 fn progress(message: Option<&str>) -> String {
     let line = message.and_then(|message| message.lines().next()).unwrap_or_default();
-    let pull = line.strip_prefix("Pulling image \"").and_then(|rest| rest.split_once("\": "));
-    let line = pull.map_or_else(|| line.to_owned(), |(_, far)| format!("pulling {far}"));
-    let cut: String = line.chars().take(MESSAGE_CHARS_MAX).collect();
+    let is_pull = ["Pulling image \"", "Pull of image \""].iter().any(|p| line.starts_with(p));
+    if is_pull { String::new() } else { bracketed(line) }
+}
+
+/// A remark in brackets, short enough for a column.
+fn bracketed(remark: &str) -> String {
+    let cut: String = remark.chars().take(MESSAGE_CHARS_MAX).collect();
     if cut.is_empty() { cut } else { format!(" ({cut})") }
 }
 
@@ -168,13 +177,23 @@ fn is_true(status: &PodStatus, condition: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::Pod;
     use serde_json::{Value, json};
 
+    fn item(pod: Pod, pull: Option<&str>) -> PodItem {
+        let (doing, in_flight) = (Vec::new(), Vec::new());
+        PodItem { pod, doing, in_flight, pull: pull.map(str::to_owned), ending: false }
+    }
+
     fn row(spec: Value, status: Value) -> String {
+        row_pulling(spec, status, None)
+    }
+
+    fn row_pulling(spec: Value, status: Value, pull: Option<&str>) -> String {
         let pod = serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": status}))
             .unwrap();
         let Summary { ready, status, restarts } =
-            summarise(&pod, Timestamp::from_second(1_000).unwrap());
+            summarise(&item(pod, pull), Timestamp::from_second(1_000).unwrap());
         format!("{ready} {status} {restarts}")
     }
 
@@ -211,13 +230,33 @@ mod tests {
             row(one(), state(pulling)),
             "0/1 ContainerCreating (pulling image: 3 of 9 MB) 0"
         );
+    }
+
+    #[test]
+    fn a_pod_that_is_removed_is_terminating_until_it_is_over() {
+        let shown = |phase: &str| {
+            let pod = json!({"spec": one(), "status": {"phase": phase}});
+            let item = PodItem { ending: true, ..item(serde_json::from_value(pod).unwrap(), None) };
+            summarise(&item, Timestamp::UNIX_EPOCH).status
+        };
+        assert_eq!(["Running", "Failed"].map(shown), ["Terminating", "Failed"]);
+    }
+
+    #[test]
+    fn a_pull_is_told_whatever_the_containers_state() {
+        let pull = |status: Value, far: &str| row_pulling(one(), status, Some(far));
+        let far = "pulling 12.3 MB of 45.6 MB";
         let name = "registry.example.com/team/some/app:1.2.3";
-        let far = format!("Pulling image \"{name}\": 12.3 MB of 45.6 MB");
-        let pulling = json!({"waiting": {"reason": "ContainerCreating", "message": far}});
-        assert_eq!(
-            row(one(), state(pulling)),
-            "0/1 ContainerCreating (pulling 12.3 MB of 45.6 MB) 0"
-        );
+        let message = format!("Pulling image \"{name}\": 11.1 MB of 45.6 MB");
+        let first = json!({"waiting": {"reason": "ContainerCreating", "message": message}});
+        let creating = "0/1 ContainerCreating (pulling 12.3 MB of 45.6 MB) 0";
+        assert_eq!(pull(state(first.clone()), far), creating);
+        assert_eq!(row(one(), state(first)), "0/1 ContainerCreating 0", "it has just come in");
+        let again = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
+        assert_eq!(pull(state(again), far), "0/1 Error (pulling 12.3 MB of 45.6 MB) 0");
+        let held = json!({"waiting": {"reason": "ImagePullBackOff", "message": "no"}});
+        let waits = "0/1 ImagePullBackOff (pull waits behind 2 other pulls) 0";
+        assert_eq!(pull(state(held), "pull waits behind 2 other pulls"), waits);
     }
 
     #[test]
@@ -253,12 +292,10 @@ mod tests {
             row(spec.clone(), init(crash, waits.clone(), false)),
             "0/2 Init:CrashLoopBackOff 1"
         );
-        assert_eq!(row(spec.clone(), init(done.clone(), waits, false)), "0/2 Init:1/2 1");
-        let pulls = json!({"waiting": {"reason": "PodInitializing",
-            "message": "Pulling image \"a/b:1\": 1.0 MB of 2.0 MB"}});
+        assert_eq!(row(spec.clone(), init(done.clone(), waits.clone(), false)), "0/2 Init:1/2 1");
         assert_eq!(
-            row(spec.clone(), init(pulls.clone(), pulls, false)),
-            "0/2 Init:0/2 (pulling 1.0 MB of 2.0 MB) 1"
+            row_pulling(spec.clone(), init(waits.clone(), waits, false), Some("pulling 1.0 MB")),
+            "0/2 Init:0/2 (pulling 1.0 MB) 1"
         );
         assert_eq!(row(spec, init(done, runs, true)), "1/2 PodInitializing 0");
     }

@@ -36,8 +36,17 @@ pub fn find<'a>(
     let suffixed = format!("{name}-{}", pods.node);
     let inside = |one: &&Pod| namespace.is_none() || one.metadata.namespace.as_deref() == namespace;
     let named = |wanted: &str| -> Vec<&'a Pod> {
-        let all = pods.items.iter().map(|item| &item.pod);
-        all.filter(inside).filter(|one| one.metadata.name.as_deref() == Some(wanted)).collect()
+        // One that ends may have a successor of its name, which is then meant.
+        let (ending, other): (Vec<_>, Vec<_>) = pods.items.iter().partition(|item| item.ending);
+        let all = other.into_iter().chain(ending).map(|item| &item.pod);
+        let named = all.filter(inside).filter(|one| one.metadata.name.as_deref() == Some(wanted));
+        let mut found: Vec<&Pod> = Vec::new();
+        for one in named {
+            if found.iter().all(|known| full_name(known) != full_name(one)) {
+                found.push(one);
+            }
+        }
+        found
     };
     let mut found = named(name);
     if found.is_empty() {
@@ -126,8 +135,13 @@ mod tests {
 
     fn pods() -> PodsAnswer {
         let names = [("default", "web-n1"), ("a", "db-n1"), ("b", "db-n1"), ("a", "web")];
-        let items =
-            names.map(|(ns, name)| PodItem { pod: pod(ns, name, &["c"]), doing: Vec::new() });
+        let items = names.map(|(ns, name)| PodItem {
+            pod: pod(ns, name, &["c"]),
+            doing: Vec::new(),
+            in_flight: Vec::new(),
+            pull: None,
+            ending: false,
+        });
         PodsAnswer { node: "n1".into(), now: jiff::Timestamp::UNIX_EPOCH, items: items.into() }
     }
 
@@ -147,6 +161,19 @@ mod tests {
         assert!(
             found("../x", None).is_err() && found("a b", None).is_err() && found("", None).is_err()
         );
+    }
+
+    #[test]
+    fn of_two_with_one_name_the_one_that_stays_is_meant() {
+        let mut pods = pods();
+        pods.items.truncate(1);
+        let mut next = pods.items[0].clone();
+        next.pod.metadata.uid = Some("next".to_owned());
+        pods.items[0].ending = true;
+        assert!(find(&pods, "web", None).unwrap().metadata.uid.is_none(), "there is no other");
+        pods.items.push(next);
+        let found = find(&pods, "web", None).unwrap();
+        assert_eq!(found.metadata.uid.as_deref(), Some("next"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! carries a field, and a line if the manifest has one for it.
 //! Upstream: pkg/kubelet/config/common.go, pkg/apis/core.
 
+mod claims;
 mod coerce;
 mod decode;
 mod default;
@@ -20,6 +21,7 @@ mod volumes;
 
 use k8s_openapi::api::core::v1::Pod;
 
+pub use claims::{Claim, claims};
 pub use decode::{Decoded, MAX_BYTES, ManifestError, decode};
 pub use default::default_pod;
 pub use identity::{Fnv128, Origin, make_static};

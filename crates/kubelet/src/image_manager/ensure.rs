@@ -18,7 +18,7 @@ use super::puller::{PullError, Pulled, error_text};
 use super::records::{Intent, PodCredentials, PullCredentials};
 use super::reference::{self, Reference};
 use super::{EnsuredImage, ImageProblem, Images, Manager, NO_LOGIN_FROM};
-use crate::progress::Calls;
+use crate::progress::{Calls, Pull};
 
 /// What an error text begins with if the registry is to blame.
 const REGISTRY_UNAVAILABLE: &str = "RegistryUnavailable";
@@ -190,7 +190,8 @@ impl Request<'_> {
         }
         loop {
             if let Some(state) = self.manager.puller.state(image) {
-                call.becomes(format!("PullImage {image}: {state}"));
+                let pull = Pull { image: self.wish.image.to_owned(), state };
+                call.pulls(format!("PullImage {image}: {state}"), pull);
             }
             tokio::select! { biased;
                 done = &mut pull => return done,

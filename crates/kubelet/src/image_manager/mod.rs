@@ -121,13 +121,6 @@ impl Images {
     pub fn metrics(&self) -> &ImageMetrics {
         &self.0.metrics
     }
-
-    /// How far the pull of an image, named as in a container's spec, is; `None` if
-    /// nobody pulls it.
-    pub fn pull_state(&self, image: &str) -> Option<PullState> {
-        let reference = reference::parse(image).ok()?;
-        self.0.puller.state(&reference.pullable)
-    }
 }
 
 /// Stands before what a credential provider failed of, in the message of a failed pull.

@@ -33,12 +33,23 @@ pub enum PullState {
     Running(Option<PullProgress>),
 }
 
+impl PullState {
+    /// How far the pull is, for a row of a table; nothing if that is not known.
+    pub fn brief(self) -> Option<String> {
+        match self {
+            Self::Queued { .. } => Some(format!("pull {self}")),
+            Self::Running(None) => None,
+            Self::Running(Some(_)) => Some(format!("pulling {self}")),
+        }
+    }
+}
+
 impl fmt::Display for PullState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let megabytes = |bytes: u64| bytes as f64 / 1e6;
         match self {
-            Self::Queued { behind: 1 } => f.write_str("queued behind 1 other pull"),
-            Self::Queued { behind } => write!(f, "queued behind {behind} other pulls"),
+            Self::Queued { behind: 1 } => f.write_str("waits behind 1 other pull"),
+            Self::Queued { behind } => write!(f, "waits behind {behind} other pulls"),
             Self::Running(None) => f.write_str("under way"),
             Self::Running(Some(PullProgress { done, total })) => {
                 write!(f, "{:.1} MB of {:.1} MB", megabytes(*done), megabytes(*total))

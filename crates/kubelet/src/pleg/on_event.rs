@@ -45,16 +45,20 @@ impl Relister {
         self.metrics.events.inc();
         let id = ContainerId::new(event.container_id);
         let ended = matches!(event.kind, RuntimeEventKind::Stopped | RuntimeEventKind::Deleted);
+        let owner = self.all.owner(&id);
         match event.kind {
             RuntimeEventKind::Stopped if self.exits.len() < STRANGERS_MAX => {
-                self.exits.insert(id.clone(), Announced { tries: 0, exit: event.exit });
+                let told = event.pod_uid.clone().filter(|uid| parse::is_plain(uid));
+                let pod = owner.clone().or(told.map(PodUid::new));
+                let announced = Announced { pod, tries: 0, exit: event.exit };
+                self.exits.insert(id.clone(), announced);
             }
             RuntimeEventKind::Deleted => {
                 self.exits.remove(&id);
             }
             _ => {}
         }
-        let Some(uid) = self.all.owner(&id) else {
+        let Some(uid) = owner else {
             return self.on_stranger(id, event.pod_uid, event.kind);
         };
         if ended && self.all.touch(&uid) {

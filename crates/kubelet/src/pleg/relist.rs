@@ -39,8 +39,10 @@ type Listing = Result<(Vec<v1::PodSandbox>, Vec<v1::Container>), CallError>;
 pub(super) type Health = Result<(Option<String>, v1::StatusResponse), CallError>;
 
 /// An exit that an event told of and that no record has shown yet.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Announced {
+    /// Whose it is, if that was known when it was told.
+    pub(super) pod: Option<PodUid>,
     /// Looks for its record so far.
     pub(super) tries: u32,
     /// What the event said about it.
@@ -211,8 +213,7 @@ impl Relister {
         }
         self.inspecting.insert(uid.clone(), false);
         let (ports, all) = (self.ports.clone(), self.all.clone());
-        let told = self.exits.iter().filter_map(|(id, own)| Some((id.clone(), own.exit?)));
-        let told: BTreeMap<ContainerId, ExitNote> = told.collect();
+        let told = self.told_exits(&uid);
         self.inspections.push(Box::pin(async move {
             sleep(delay).await;
             let began = ports.clock.mono();
@@ -220,6 +221,13 @@ impl Relister {
             let look = inspect(&*ports.runtime, &*ports.fs, &uid, known, &told, began).await;
             (uid, look)
         }));
+    }
+
+    /// What events said of exits of this pod, or of nobody knows which.
+    fn told_exits(&self, uid: &PodUid) -> BTreeMap<ContainerId, ExitNote> {
+        let exits = self.exits.iter();
+        let own = exits.filter(|(_, exit)| exit.pod.as_ref().is_none_or(|pod| pod == uid));
+        own.filter_map(|(id, exit)| Some((id.clone(), exit.exit?))).collect()
     }
 
     fn inspected(&mut self, uid: PodUid, look: Inspection) {

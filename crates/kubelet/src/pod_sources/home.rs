@@ -56,10 +56,35 @@ pub async fn find_manifest(fs: &dyn Fs, path: &Path, node_name: &str, uid: &str)
 /// A manifest that names a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namesake {
-    /// The manifest.
-    pub path: PathBuf,
+    /// Its file or URL.
+    pub origin: Origin,
     /// Why it cannot be used, if it cannot.
     pub problem: Option<String>,
+}
+
+/// A pod that is asked for, with or without the node's name at its end.
+pub(super) struct Wanted<'a> {
+    suffix: String,
+    namespace: Option<&'a str>,
+    name: &'a str,
+}
+
+impl<'a> Wanted<'a> {
+    /// Of a namespace, if one is given.
+    pub(super) fn new(node_name: &str, namespace: Option<&'a str>, name: &'a str) -> Self {
+        Self { suffix: format!("-{node_name}"), namespace, name }
+    }
+
+    fn bare<'n>(&self, name: &'n str) -> &'n str {
+        name.strip_suffix(&self.suffix).unwrap_or(name)
+    }
+
+    /// Is it a pod that a manifest gives this name and namespace?
+    pub(super) fn is(&self, name: &str, namespace: Option<&str>) -> bool {
+        let within = namespace.filter(|given| !given.is_empty()).unwrap_or("default");
+        let same = name == self.name || self.bare(name) == self.bare(self.name);
+        same && self.namespace.is_none_or(|wanted| within == wanted)
+    }
 }
 
 /// The manifests that define a pod of this name, with or without the node's name at
@@ -71,30 +96,17 @@ pub async fn namesakes(
     namespace: Option<&str>,
     name: &str,
 ) -> Vec<Namesake> {
-    let suffix = format!("-{node_name}");
-    let bare = name.strip_suffix(&suffix).unwrap_or(name);
-    let is_meant = |pod: &Pod| {
-        let given = pod.metadata.name.as_deref().unwrap_or_default();
-        let within = pod.metadata.namespace.as_deref().filter(|given| !given.is_empty());
-        let same = given == name || given.strip_suffix(&suffix).unwrap_or(given) == bare;
-        same && namespace.is_none_or(|wanted| within.unwrap_or("default") == wanted)
-    };
+    let wanted = Wanted::new(node_name, namespace, name);
     let mut found = Vec::new();
     for file in manifests(fs, path) {
         let Ok(bytes) = fs.read(&file, MAX_BYTES) else { continue };
         let prepared = manifest::prepare(&bytes, node_name, &Origin::File(file.clone()));
         let (meant, problem) = match prepared {
-            Ok(prepared) => (prepared.pods.iter().any(is_meant), None),
-            Err(problems) => {
-                let meant = match manifest::decode(&bytes) {
-                    Ok(decoded) => decoded.pods.iter().any(is_meant),
-                    Err(_) => mentions(&file, &String::from_utf8_lossy(&bytes), bare),
-                };
-                (meant, Some(first_of(&problems)))
-            }
+            Ok(prepared) => (any_is(&prepared.pods, &wanted), None),
+            Err(problems) => (would_be(&file, &bytes, &wanted), Some(first_of(&problems))),
         };
         if meant && found.len() < BROKEN_MAX {
-            found.push(Namesake { path: file, problem });
+            found.push(Namesake { origin: Origin::File(file), problem });
         }
         // Thousands of manifests must not hold up the rest of the agent.
         tokio::task::yield_now().await;
@@ -102,14 +114,25 @@ pub async fn namesakes(
     found
 }
 
-/// Does a file that cannot be decoded seem to be about a pod of this name?
-fn mentions(file: &Path, text: &str, name: &str) -> bool {
-    let named = |line: &str| {
-        let plain: String = line.chars().filter(|c| !"\"'{},".contains(*c)).collect();
-        let mut values = plain.split("name:").skip(1);
-        values.any(|rest| rest.split_whitespace().next() == Some(name))
-    };
-    file.file_stem().is_some_and(|stem| stem == name) || text.lines().any(named)
+fn any_is(pods: &[Pod], wanted: &Wanted<'_>) -> bool {
+    pods.iter().any(|pod| {
+        let meta = &pod.metadata;
+        wanted.is(meta.name.as_deref().unwrap_or_default(), meta.namespace.as_deref())
+    })
+}
+
+/// Would a file that cannot be used define the pod? If no name can be made out in it,
+/// that of the file stands for it.
+fn would_be(file: &Path, bytes: &[u8], wanted: &Wanted<'_>) -> bool {
+    if let Ok(decoded) = manifest::decode(bytes) {
+        return any_is(&decoded.pods, wanted);
+    }
+    let claims = manifest::claims(bytes);
+    if claims.is_empty() {
+        let stem = file.file_stem().and_then(|stem| stem.to_str());
+        return stem.is_some_and(|stem| wanted.bare(stem) == wanted.bare(wanted.name));
+    }
+    claims.iter().any(|claim| wanted.is(&claim.name, claim.namespace.as_deref()))
 }
 
 /// Manifests that cannot be used, and why, a few at the most.
@@ -125,7 +148,7 @@ fn describe(file: &Path, problems: &[manifest::Problem]) -> Option<String> {
 }
 
 /// The first problem, and how many more there are.
-fn first_of(problems: &[manifest::Problem]) -> String {
+pub(super) fn first_of(problems: &[manifest::Problem]) -> String {
     let first = problems.first().map(ToString::to_string).unwrap_or_default();
     match problems.len() {
         0 | 1 => first,
@@ -202,15 +225,22 @@ mod tests {
         put("d.yaml", web.replace("name: web", "name: web, namespace: other"));
         put("e.yaml", POD.replace("NAME", "db"));
         put("web.yaml", "no: [manifest".to_owned());
+        // Not theirs, whatever else they mention: a container, a label, half a pod.
+        let db = POD.replace("NAME", "db").replace("image: i", "image: 5");
+        put("f.yaml", db.replace("name: c", "name: web"));
+        put("g.yaml", db.replace("name: db", "labels: {name: web}, name: db"));
+        put("web-n1.yaml", format!("{db}broken: [\n"));
+        put("h.yaml", format!("{web}broken: [\n"));
         for name in ["web", "web-n1"] {
             let all = namesakes(&RealFs, dir.path(), "n1", Some("default"), name).await;
-            let files: Vec<_> = all.iter().map(|one| one.path.file_name().unwrap()).collect();
-            assert_eq!(files, ["a.yaml", "b.yaml", "c.yaml", "web.yaml"], "{all:?}");
+            let name = |path: String| path.rsplit('/').next().unwrap().to_owned();
+            let files: Vec<_> = all.iter().map(|one| name(one.origin.to_string())).collect();
+            assert_eq!(files, ["a.yaml", "b.yaml", "c.yaml", "h.yaml", "web.yaml"], "{all:?}");
             let broken: Vec<_> = all.iter().map(|one| one.problem.is_some()).collect();
-            assert_eq!(broken, [false, true, true, true]);
+            assert_eq!(broken, [false, true, true, true, true]);
         }
         let anywhere = namesakes(&RealFs, dir.path(), "n1", None, "web").await;
-        assert_eq!(anywhere.len(), 5);
+        assert_eq!(anywhere.len(), BROKEN_MAX, "of six");
         assert_eq!(namesakes(&RealFs, dir.path(), "n1", None, "nobody").await, []);
     }
 }

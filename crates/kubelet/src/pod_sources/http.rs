@@ -2,19 +2,22 @@
 //!
 //! A fetch that fails keeps the previous pods. Upstream: pkg/kubelet/config/http.go.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::Source;
-use kubelet_model::manifest::{self, Fnv128, MAX_BYTES, Origin, Problem};
+use kubelet_model::manifest::{self, Claim, Fnv128, MAX_BYTES, Origin, Problem};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::FREQUENCY_MIN;
+use super::home::first_of;
 use super::known::cap_pods;
 use super::merge::SourceUpdate;
 use super::notice::Notice;
+use super::url_news::{UrlNews, UrlTrouble};
 use crate::ports::{HttpFetch, HttpFetchError};
 
 /// Time for one fetch. The port promises it too; a port that breaks its promise
@@ -34,6 +37,7 @@ pub(super) struct Config {
 pub(super) async fn run(
     config: Config,
     http: Arc<dyn HttpFetch>,
+    news: UrlNews,
     sender: mpsc::Sender<SourceUpdate>,
 ) {
     let frequency = config.frequency.max(FREQUENCY_MIN);
@@ -42,6 +46,7 @@ pub(super) async fn run(
         let next = Instant::now() + frequency;
         let (pods, notices) = poller.poll().await;
         notices.iter().for_each(Notice::log);
+        news.set(poller.trouble());
         if let Some(pods) = pods {
             let update = SourceUpdate { source: Source::Http, pods, complete: true };
             if sender.send(update).await.is_err() {
@@ -58,6 +63,8 @@ pub(super) struct Poller {
     http: Arc<dyn HttpFetch>,
     /// Hash of the body last looked at, and what is wrong with it.
     body: Option<(String, Vec<Problem>)>,
+    /// The pods it names, if something is.
+    claims: BTreeSet<Claim>,
     /// What was last said.
     problem: Option<Vec<Problem>>,
     has_pods: bool,
@@ -65,7 +72,8 @@ pub(super) struct Poller {
 
 impl Poller {
     pub(super) fn new(config: Config, http: Arc<dyn HttpFetch>) -> Self {
-        Self { config, http, body: None, problem: None, has_pods: false }
+        let claims = BTreeSet::new();
+        Self { config, http, body: None, claims, problem: None, has_pods: false }
     }
 
     /// Fetches once. Returns the pods if they may have changed, and what to say.
@@ -104,6 +112,7 @@ impl Poller {
             }
             Err(problems) => {
                 self.body = Some((hash, problems.clone()));
+                self.claims = manifest::claims(body);
                 (None, self.settle(problems))
             }
         }
@@ -136,6 +145,17 @@ impl Poller {
         self.problem = Some(problems.clone());
         let kept = self.has_pods;
         vec![Notice::Broken { origin: self.origin(), problems, kept, from_copy: false }]
+    }
+
+    /// What is wrong at the moment.
+    pub(super) fn trouble(&self) -> Option<UrlTrouble> {
+        let problems = self.problem.as_ref()?;
+        let refused = self.body.as_ref().is_some_and(|(_, own)| own == problems);
+        Some(UrlTrouble {
+            origin: Origin::Url(self.config.url.clone()),
+            problem: first_of(problems),
+            claims: refused.then(|| self.claims.clone()),
+        })
     }
 
     fn origin(&self) -> String {

@@ -14,6 +14,7 @@ mod notice;
 mod scan;
 #[cfg(test)]
 mod tests;
+mod url_news;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use crate::settings::Settings;
 
 pub use home::{ManifestHome, Namesake, broken_manifests, find_manifest, namesakes};
 pub use merge::{Applied, Duplicate, Merger, SourceUpdate};
+pub use url_news::{UrlNews, UrlTrouble};
 
 /// Updates in flight: one per source. A source with more to say waits, and then
 /// says only what is true by then.
@@ -42,18 +44,26 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 /// Reads the desired pods. Cheap to clone; each clone notices changes by itself.
 #[derive(Clone)]
-pub struct PodSetReader(watch::Receiver<Arc<PodSet>>);
+pub struct PodSetReader {
+    pods: watch::Receiver<Arc<PodSet>>,
+    url: UrlNews,
+}
 
 impl PodSetReader {
     /// The desired pods as of now.
     pub fn current(&self) -> Arc<PodSet> {
-        self.0.borrow().clone()
+        self.pods.borrow().clone()
+    }
+
+    /// What is wrong with the URL that serves manifests.
+    pub fn url_news(&self) -> UrlNews {
+        self.url.clone()
     }
 
     /// Waits until the desired pods differ from those last waited for. Never
     /// returns once the writer is gone.
     pub async fn changed(&mut self) {
-        if self.0.changed().await.is_err() {
+        if self.pods.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -87,7 +97,7 @@ pub fn start(settings: &Settings, ports: &Ports, recorder: &Recorder) -> PodSetR
 }
 
 fn start_with(settings: &Settings, ports: &SourcePorts) -> PodSetReader {
-    let mut configured = Vec::new();
+    let (mut configured, url_news) = (Vec::new(), UrlNews::default());
     let (sender, updates) = mpsc::channel(UPDATES_MAX);
     if let Some(path) = &settings.static_pod_path {
         configured.push(Source::File);
@@ -110,16 +120,16 @@ fn start_with(settings: &Settings, ports: &SourcePorts) -> PodSetReader {
             node_name: settings.node_name.clone(),
             frequency: settings.http_check_frequency,
         };
-        let (fetch, sender) = (ports.http.clone(), sender.clone());
+        let (fetch, news, sender) = (ports.http.clone(), url_news.clone(), sender.clone());
         supervise(&ports.tasks, "http", move || {
-            http::run(source.clone(), fetch.clone(), sender.clone())
+            http::run(source.clone(), fetch.clone(), news.clone(), sender.clone())
         });
     }
     let merger = Merger::new(configured);
-    let (writer, reader) = watch::channel(Arc::new(merger.snapshot()));
+    let (writer, pods) = watch::channel(Arc::new(merger.snapshot()));
     let work = merge_updates(merger, updates, PodSetWriter(writer), ports.clone());
     ports.tasks.spawn(work);
-    PodSetReader(reader)
+    PodSetReader { pods, url: url_news }
 }
 
 /// Runs a source, again if it panics: one bad manifest must not end them all.

@@ -2,7 +2,12 @@
 //!
 //! Events about what happens to a container are recorded where it happens.
 
-use kubelet_model::{Action, DesiredPod, EventObject, EventType, WaitReason};
+use std::collections::BTreeMap;
+
+use kubelet_model::{
+    Action, ContainerName, DesiredPod, EventObject, EventType, ObservedPod, Steps, WaitReason,
+    Waiting,
+};
 
 use super::worker::{Decision, Order, Worker};
 use crate::allocation::{News, PendingReason, Refusal, resize_message};
@@ -67,13 +72,30 @@ impl Worker {
         }
     }
 
+    /// A container whose rest is over shows it until it is started, as upstream has
+    /// it: its image may have to be pulled first.
+    pub(super) fn keep_back_offs(
+        &self,
+        waiting: &mut BTreeMap<ContainerName, Waiting>,
+        steps: &Steps,
+        seen: &ObservedPod,
+    ) {
+        let runs = |name| seen.current(name).is_some_and(|instance| instance.state.may_run());
+        for action in steps.iter().flatten() {
+            let Action::StartContainer { name, .. } = action else { continue };
+            if let Some(rest) = self.resting.get(name).filter(|_| !runs(name)) {
+                waiting.entry(name.clone()).or_insert_with(|| rest.clone());
+            }
+        }
+    }
+
     /// Containers that crash again and again rest; each rest is told once.
     pub(super) fn tell_of_back_off(&mut self, order: &Order, decision: &Decision) {
         let Some(pod) = &order.pod else { return };
-        let crashing = |reason| reason == WaitReason::CrashLoopBackOff;
-        self.resting.retain(|name| decision.waiting.get(name).is_some_and(|w| crashing(w.reason)));
-        for (name, waiting) in &decision.waiting {
-            if !crashing(waiting.reason) || !self.resting.insert(name.clone()) {
+        let crashing = |waiting: &Waiting| waiting.reason == WaitReason::CrashLoopBackOff;
+        self.resting.retain(|name, _| decision.waiting.get(name).is_some_and(crashing));
+        for (name, waiting) in decision.waiting.iter().filter(|(_, waiting)| crashing(waiting)) {
+            if self.resting.insert(name.clone(), waiting.clone()).is_some() {
                 continue;
             }
             let text = format!(

@@ -12,7 +12,8 @@ use crate::progress::{Calls, Obstacle};
 use crate::runtime_manager::{ActionError, Executor, Means, PodIdentity};
 
 impl Worker {
-    /// Asks for a fresh look and waits for it, or for a new order.
+    /// Asks for a fresh look and waits for it, for a new order, or for news of why
+    /// there is none.
     pub(super) async fn await_observation(&mut self) {
         if self.requested != Some(self.fence) {
             self.seen.request().await;
@@ -21,6 +22,7 @@ impl Worker {
         tokio::select! { biased;
             () = self.seen.changed() => {}
             changed = self.orders.changed() => Self::unless_shut_down(changed.is_err()).await,
+            () = self.shared.runtime.changed() => {}
         }
     }
 
@@ -127,12 +129,20 @@ impl Worker {
     }
 
     /// Notes what came of a step; false if the rest of the plan makes no sense now.
-    fn learn(&mut self, order: &Order, step: &[Action], failures: Vec<ActionError>) -> bool {
+    pub(super) fn learn(
+        &mut self,
+        order: &Order,
+        step: &[Action],
+        failures: Vec<ActionError>,
+    ) -> bool {
         let now = self.now();
         if failures.is_empty() {
             for action in step {
                 match action {
-                    Action::StartContainer { name, .. } => self.memory.note_started(name),
+                    Action::StartContainer { name, .. } => {
+                        self.memory.note_started(name);
+                        self.resting.remove(name);
+                    }
                     Action::StopSandbox { id } => {
                         self.memory.stopped_sandboxes.insert(id.clone());
                     }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use kubelet_model::{Action, ContainerName, Mono};
+use kubelet_model::{Action, ContainerName, Mono, ObservedPod};
 
 use super::perform::kind_of;
 use super::worker::{Decision, Order, Worker};
-use crate::progress::{Doing, NextTry, Obstacle, StepError, WaitingFor};
+use crate::pod_plan::Termination;
+use crate::progress::{Doing, NextTry, Obstacle, PodEnd, StepError, WaitingFor};
 use crate::runtime_manager::ActionError;
 
 impl Worker {
@@ -21,6 +22,12 @@ impl Worker {
             progress.waiting = Some(WaitingFor { what, since });
             progress.next = next;
         });
+    }
+
+    /// The pod cannot be looked at, perhaps because nobody is there to tell how it is.
+    pub(super) fn show_blindness(&self) {
+        let runtime = self.runtime.problem.clone().map(Obstacle::Runtime);
+        self.show_waiting(runtime.unwrap_or(Obstacle::Observation), None);
     }
 
     /// The worker rests: held back by the runtime, by a failure, or by nothing.
@@ -63,11 +70,17 @@ impl Worker {
     pub(super) fn show_doing(&self, step: &[Action]) {
         let since = self.now();
         self.shared.progress.update(&self.uid, |progress| {
-            let doing = |action| Doing { what: kind_of(action), since };
+            let doing = |action| Doing::new(kind_of(action), since);
             progress.doing = step.iter().map(doing).collect();
             progress.failing = self.failing();
             (progress.waiting, progress.next) = (None, None);
         });
+    }
+
+    /// The pod is being removed.
+    pub(super) fn show_ending(&self, end: Termination, seen: &ObservedPod) {
+        let end = PodEnd { since: end.since, kill_at: end.ends_at(), runs: seen.may_run() };
+        self.shared.progress.update(&self.uid, |progress| progress.ending = Some(end));
     }
 
     /// A step succeeded: an error of its like is history.

@@ -14,7 +14,6 @@ use crate::allocation::{Refusal, Resize};
 use crate::pleg::{PodWatch, RuntimeState};
 use crate::pod_plan::{self, Deadline, Ending, Memory, PlanContext, Termination};
 use crate::probe_manager::ProbeWatch;
-use crate::progress::Obstacle;
 use crate::runtime_manager::ActionError;
 use crate::runtime_manager::refusal;
 use crate::status_manager::{Ended, Facts, Stage, generate, is_terminal, start_time};
@@ -75,8 +74,8 @@ pub(super) struct Worker {
     end_told: bool,
     recoveries: u64,
     was_ending: bool,
-    /// Containers known to rest after a crash, so that each rest is told once.
-    pub(super) resting: BTreeSet<ContainerName>,
+    /// Containers that rest after a crash, until they are started again.
+    pub(super) resting: BTreeMap<ContainerName, Waiting>,
     /// Why the agent ended the pod, if it did.
     ended: Option<Ended>,
     /// Why the pod cannot be looked at.
@@ -138,7 +137,7 @@ impl Worker {
             end_told: false,
             recoveries,
             was_ending: false,
-            resting: BTreeSet::new(),
+            resting: BTreeMap::new(),
             ended: None,
             blindness: None,
             ending: Ending::default(),
@@ -157,8 +156,9 @@ impl Worker {
             let order = self.orders.borrow_and_update().clone();
             let seen = self.seen.current();
             if self.seen.began().is_none_or(|began| began < self.fence) {
+                self.runtime = self.shared.runtime.current_and_update();
                 self.report_blindness(&order, &seen);
-                self.show_waiting(Obstacle::Observation, None);
+                self.show_blindness();
                 // What cannot be looked at cannot be stopped.
                 self.ending.hold();
                 self.await_observation().await;
@@ -337,6 +337,7 @@ impl Worker {
             let plan = pod_plan::plan_live(pod, seen, &self.context());
             let mut waiting = self.memory.waiting_of(&plan.steps, seen);
             waiting.extend(plan.waiting);
+            self.keep_back_offs(&mut waiting, &plan.steps, seen);
             let live = Decision {
                 steps: plan.steps,
                 waiting,
@@ -389,6 +390,7 @@ impl Worker {
             Some(_) => self.ending.order(termination),
             None => self.ending.order_unknown(seen, termination),
         };
+        self.show_ending(termination, seen);
         let keep_files = self.files_removed || !self.volumes_gone(pod, seen);
         let steps = pod_plan::plan_end(pod, seen, termination, &self.memory, keep_files, now);
         let stage = if seen.may_run() { Stage::Terminating } else { Stage::Terminated };

@@ -2,8 +2,10 @@
 //!
 //! Owns the work under way. Each piece runs on a thread of its own, because the
 //! kernel may keep a mount waiting for ever. A caller waits a while; after that
-//! the work goes on, and whoever asks for the same gets its answer, so that
-//! nothing is begun twice. Work on one path is done one after another.
+//! the work goes on, and whoever asks for the same meanwhile gets its answer, so
+//! that nothing is begun twice. An answer that was there before it was asked for is
+//! never given: much may have changed since, and all work can be done again. Work
+//! on one path is done one after another.
 
 mod work;
 
@@ -45,7 +47,7 @@ struct Flights {
     by_path: BTreeMap<PathBuf, Flight>,
 }
 
-/// A piece of work under way, or done and not asked for yet.
+/// A piece of work under way, or done with nobody waiting.
 #[derive(Clone)]
 struct Flight {
     number: u64,
@@ -53,8 +55,24 @@ struct Flight {
     answer: watch::Receiver<Option<Answer>>,
 }
 
-/// A `Result<T, VolumeError>`, whose `T` follows from what was asked.
-type Answer = Arc<dyn Any + Send + Sync>;
+/// What came of a piece of work.
+#[derive(Clone)]
+struct Answer {
+    /// A `Result<T, VolumeError>`, whose `T` follows from what was asked.
+    result: Arc<dyn Any + Send + Sync>,
+    landed_at: Instant,
+}
+
+impl Flight {
+    /// It ended before that time, or without an answer.
+    fn is_over(&self, asked_at: Instant) -> bool {
+        match &*self.answer.borrow() {
+            Some(answer) => answer.landed_at < asked_at,
+            // Its work panicked.
+            None => self.answer.has_changed().is_err(),
+        }
+    }
+}
 
 impl RealVolumeHost {
     /// Has the work done, or takes the answer of the same work.
@@ -63,10 +81,11 @@ impl RealVolumeHost {
         T: Clone + Send + Sync + 'static,
         W: FnOnce() -> Result<T, VolumeError> + Send + 'static,
     {
-        let give_up_at = Instant::now() + self.patience;
+        let asked_at = Instant::now();
+        let give_up_at = asked_at + self.patience;
         let mut work = Some(work);
         loop {
-            let mut flight = self.board(path, &what, &mut work);
+            let mut flight = self.board(path, &what, asked_at, &mut work);
             let died = || VolumeError::Died { what: flight.what.clone(), path: path.to_owned() };
             let landed = timeout_at(give_up_at, flight.answer.wait_for(Option::is_some)).await;
             let answer = match landed {
@@ -78,20 +97,28 @@ impl RealVolumeHost {
             };
             self.leave(path, flight.number);
             if flight.what == what {
-                let answer =
-                    answer.as_ref().and_then(|a| a.downcast_ref::<Result<T, VolumeError>>());
-                return answer.cloned().unwrap_or_else(|| Err(died()));
+                let result = answer.as_ref().and_then(|answer| answer.result.downcast_ref());
+                return result.cloned().unwrap_or_else(|| Err(died()));
             }
         }
     }
 
-    /// The work on this path that is under way, else this work, begun.
-    fn board<T, W>(&self, path: &Path, what: &str, work: &mut Option<W>) -> Flight
+    /// The work on this path that is under way, or ended since `asked_at`; else this
+    /// work, begun.
+    fn board<T, W>(
+        &self,
+        path: &Path,
+        what: &str,
+        asked_at: Instant,
+        work: &mut Option<W>,
+    ) -> Flight
     where
         T: Send + Sync + 'static,
         W: FnOnce() -> Result<T, VolumeError> + Send + 'static,
     {
         let mut flights = self.lock();
+        // Whoever waits for one has it in hand, so nobody misses what goes here.
+        flights.by_path.retain(|_, flight| !flight.is_over(asked_at));
         if let Some(flight) = flights.by_path.get(path) {
             return flight.clone();
         }
@@ -99,8 +126,8 @@ impl RealVolumeHost {
         if let Some(work) = work.take() {
             // Not a task: nothing can end it, and a crash is simulated elsewhere.
             tokio::task::spawn_blocking(move || {
-                let answer: Answer = Arc::new(work());
-                sender.send_replace(Some(answer));
+                let result = Arc::new(work());
+                sender.send_replace(Some(Answer { result, landed_at: Instant::now() }));
             });
         }
         flights.begun += 1;
@@ -246,9 +273,48 @@ mod tests {
         assert_eq!(host.run(path, "slow".to_owned(), twice).await, Err(error.clone()));
         let other = host.run(path, "other".to_owned(), || Ok(1_u8)).await;
         assert_eq!(other, Err(error), "one after another");
-        release.send(()).unwrap();
-        assert_eq!(host.run(path, "slow".to_owned(), twice).await, Ok(7));
+        let patient = RealVolumeHost { patience: PATIENCE, ..host.clone() };
+        let ask = patient.run(path, "slow".to_owned(), twice);
+        let land = async { release.send(()).unwrap() };
+        assert_eq!(tokio::join!(ask, land).0, Ok(7));
         assert_eq!(host.run(path, "other".to_owned(), || Ok(1_u8)).await, Ok(1));
+    }
+
+    #[tokio::test]
+    async fn an_answer_from_before_the_question_is_not_given() {
+        let host =
+            RealVolumeHost { patience: Duration::from_millis(50), ..RealVolumeHost::default() };
+        let path = Path::new("/somewhere");
+        let (release, held) = mpsc::channel::<()>();
+        let slow = move || {
+            held.recv().ok();
+            Ok("of yesterday")
+        };
+        let hung = host.run(path, "looking".to_owned(), slow).await;
+        assert!(matches!(hung, Err(VolumeError::UnderWay { .. })), "{hung:?}");
+        let mut landed = host.lock().by_path[path].answer.clone();
+        release.send(()).unwrap();
+        landed.wait_for(Option::is_some).await.unwrap();
+        let fresh = host.run(path, "looking".to_owned(), || Ok("of today")).await;
+        assert_eq!(fresh, Ok("of today"));
+        assert!(host.lock().by_path.is_empty(), "nothing is kept");
+    }
+
+    #[tokio::test]
+    async fn what_panicked_unheard_is_done_again() {
+        let host =
+            RealVolumeHost { patience: Duration::from_millis(50), ..RealVolumeHost::default() };
+        let path = Path::new("/somewhere");
+        let (release, held) = mpsc::channel::<()>();
+        let breaks = move || -> Result<u8, VolumeError> {
+            held.recv().ok();
+            panic!("as the test wants")
+        };
+        assert!(host.run(path, "breaking".to_owned(), breaks).await.is_err());
+        let mut landed = host.lock().by_path[path].answer.clone();
+        drop(release);
+        assert!(landed.wait_for(Option::is_some).await.is_err());
+        assert_eq!(host.run(path, "breaking".to_owned(), || Ok(3_u8)).await, Ok(3));
     }
 
     #[tokio::test]

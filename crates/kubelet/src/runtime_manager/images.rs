@@ -135,7 +135,7 @@ pub(super) fn explain(error: String) -> String {
 }
 
 /// The image volumes a container mounts, each once, in the order of its mounts.
-pub(super) fn mounted<'p>(
+pub(crate) fn mounted<'p>(
     pod: &'p DesiredPod,
     container: &Container,
 ) -> Vec<(&'p str, &'p ImageVolumeSource)> {

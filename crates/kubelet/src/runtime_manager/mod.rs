@@ -37,5 +37,6 @@ mod volume_mounts;
 
 pub use executor::{ActionError, Executor, Means, PodIdentity};
 pub use hooks::HookMetrics;
+pub(crate) use images::mounted as mounted_images;
 pub use pod_files::{pod_dir, pods_dir};
 pub use resources::qos_class;

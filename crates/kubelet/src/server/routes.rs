@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::events::Recorder;
 use crate::metrics::Metrics;
 use crate::pleg::Observations;
+use crate::pod_sources::UrlNews;
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
 use crate::status_manager::{PodView, Statuses};
@@ -32,6 +33,8 @@ pub struct View {
     pub probes: Probes,
     /// What each worker is doing.
     pub progress: ProgressBoard,
+    /// What is wrong with the URL that serves manifests.
+    pub url_news: UrlNews,
 }
 
 /// `/healthz`: the agent's one thread turns; should a part that nothing works

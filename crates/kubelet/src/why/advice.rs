@@ -4,12 +4,22 @@ use k8s_openapi::api::core::v1::{
     Container, ExecAction, HTTPGetAction, LifecycleHandler, Pod, Probe,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kubelet_model::EventObject;
+
+use crate::events::Event;
 
 /// `namespace/name`, the way every command takes it.
 pub(super) fn full_name(pod: &Pod) -> String {
     let meta = &pod.metadata;
     let namespace = meta.namespace.as_deref().unwrap_or("default");
     format!("{namespace}/{}", meta.name.as_deref().unwrap_or_default())
+}
+
+/// Is an event about this container?
+pub(super) fn is_of(event: &Event, container: &str) -> bool {
+    let EventObject::Pod { field_path, .. } = &event.object else { return false };
+    let place = field_path.strip_suffix('}').and_then(|place| place.split_once('{'));
+    place.is_some_and(|(_, name)| name == container)
 }
 
 /// The command that shows a container's output.

@@ -51,6 +51,19 @@ pub(super) fn config_error(case: Case<'_>) -> Finding {
     finding
 }
 
+/// The node could not give a container its own processors or memory.
+pub(super) fn node_resources(case: Case<'_>, done: &str) -> Finding {
+    let name = &case.container.name;
+    let headline =
+        format!("{name} was not {done}: the node could not set its processors or memory apart.");
+    Finding::new(Rank::Failed, headline)
+        .waits_for("the next try")
+        .error(case.message)
+        .advise("The error above is that of the node's CPU, memory or topology manager: look at cpuManagerPolicy, memoryManagerPolicy and topologyManagerPolicy in the kubelet's configuration.")
+        .advise("Their records lie in cpu_manager_state and memory_manager_state below the kubelet's root directory. To begin anew, drain the node, stop the kubelet, remove these files and start it.")
+        .advise("A pod whose CPU requests are not whole numbers, or differ from its limits, gets no processors of its own and does not meet this.")
+}
+
 /// The runtime refused to create or start a container.
 pub(super) fn create_error(case: Case<'_>, verb: &str) -> Finding {
     let (name, text) = (&case.container.name, case.message.to_lowercase());

@@ -67,6 +67,9 @@ fn ended_badly(case: Case<'_>, ended: &ContainerStateTerminated) -> Finding {
     if let Some(why) = stays(case, code) {
         finding = finding.advise(why);
     }
+    if let Some(why) = exits::killed_by_probe(facts, name, ended) {
+        finding = finding.advise(why);
+    }
     finding.log = facts.logs.get(name).cloned().unwrap_or_default();
     let logs = logs_command(facts.pod, name, false);
     finding.advice.extend(exits::advice(ended, container, case.policy(), &logs));

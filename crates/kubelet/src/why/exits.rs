@@ -3,7 +3,8 @@
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated};
 use kubelet_model::{RestartPolicy, WaitReason};
 
-use super::advice::memory_limit;
+use super::WhyFacts;
+use super::advice::{full_name, is_of, memory_limit};
 
 /// Reason of an end that nobody saw.
 const UNKNOWN: &str = "ContainerStatusUnknown";
@@ -51,6 +52,27 @@ pub(super) fn meaning(ended: &ContainerStateTerminated) -> String {
         _ => "the program reported an error of its own",
     };
     text.to_owned()
+}
+
+/// The probe that had an instance killed, if one had: the last that this container
+/// was killed for, unless that was before the instance began.
+pub(super) fn killed_by_probe(
+    facts: &WhyFacts<'_>,
+    container: &str,
+    ended: &ContainerStateTerminated,
+) -> Option<String> {
+    let began = ended.started_at.as_ref().map(|time| time.0);
+    let mut events = facts.events.iter().rev();
+    let killing = events.find(|event| event.reason == "Killing" && is_of(event, container))?;
+    if began.is_some_and(|began| killing.last < began) {
+        return None;
+    }
+    let kind = killing.message.strip_prefix(&format!("Container {container} failed "))?;
+    let kind = kind.strip_suffix("probe, will be restarted")?.trim();
+    Some(format!(
+        "Its {kind} probe failed and so klet stopped it: see the {kind}Probe in the manifest and `klet events {}`.",
+        full_name(facts.pod)
+    ))
 }
 
 /// What to do about it. `logs` is the command that shows the output.

@@ -34,10 +34,12 @@ use crate::events::Event;
 use crate::pod_sources::Namesake;
 use crate::progress::Progress;
 
-pub use manifests::explain_absent;
+pub use crate::progress::InFlight;
+
+pub use manifests::{explain_absent, explain_unread};
 pub use pod::explain;
 pub(crate) use pod::is_about;
-pub use render::{ago, render};
+pub use render::{ago, length, render};
 
 /// Everything an explanation follows from.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +81,12 @@ pub enum Manifest {
     /// manifest was changed into something unusable. Those that are unusable.
     Gone(Vec<String>),
     /// A URL.
-    Url(String),
+    Url {
+        /// Which, without its password.
+        url: String,
+        /// Why it cannot be used as it is now, if it cannot.
+        problem: Option<String>,
+    },
     /// Not known.
     Unknown,
 }
@@ -110,15 +117,6 @@ pub struct Explanation {
     pub also: Vec<String>,
     /// Where the pod came from.
     pub manifest: String,
-}
-
-/// A call under way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InFlight {
-    /// What it does.
-    pub what: String,
-    /// For how long already.
-    pub seconds: u64,
 }
 
 /// One thing that is not as it should be.
@@ -170,6 +168,10 @@ impl Finding {
     }
     fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice.push(advice.into());
+        self
+    }
+    fn advise_all(mut self, advice: Vec<String>) -> Self {
+        self.advice.extend(advice);
         self
     }
 }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Probe};
 
-use super::advice::{full_name, logs_command, probe_text};
+use super::advice::{full_name, is_of, logs_command, probe_text};
 use super::{Finding, Rank, WhyFacts};
 use crate::events::Event;
 
@@ -61,13 +61,9 @@ fn successes(probe: &Probe) -> String {
 
 /// The newest failed probe of that kind.
 fn last_failure<'e>(events: &'e [Event], container: &str, kind: &str) -> Option<&'e Event> {
-    let place = format!("{{{container}}}");
     events.iter().rev().find(|event| {
-        let kubelet_model::EventObject::Pod { field_path, .. } = &event.object else {
-            return false;
-        };
         event.reason == "Unhealthy"
-            && field_path.ends_with(&place)
+            && is_of(event, container)
             && event.message.to_lowercase().starts_with(kind)
     })
 }

@@ -1,11 +1,11 @@
 //! A whole pod: what is found about it, and what of that comes first. Pure.
 
+use jiff::Timestamp;
 use kubelet_model::{EventObject, Grace};
 
 use super::advice::full_name;
 use super::{
-    Explanation, Finding, InFlight, Manifest, Rank, WhyFacts, containers, manifests, obstacle,
-    render, resize,
+    Explanation, Finding, Manifest, Rank, WhyFacts, containers, manifests, obstacle, render, resize,
 };
 use crate::progress::Obstacle;
 
@@ -27,21 +27,15 @@ pub fn explain(facts: &WhyFacts<'_>) -> Explanation {
         };
         format!("{}: {} ({}{times})", error.step, error.message, render::ago(error.at, facts.wall))
     });
-    let next = progress.and_then(|progress| progress.next.as_ref()).map(|next| {
-        let left = next.at.since(facts.mono).as_secs();
-        let when = if left == 0 {
-            "any moment now".to_owned()
-        } else {
-            format!("in {}", render::length(left))
-        };
-        format!("{} {when}", next.what)
-    });
+    let next = progress
+        .and_then(|progress| progress.next.as_ref())
+        .map(|next| format!("{} {}", next.what, render::soon(next.at.since(facts.mono).as_secs())));
     Explanation {
         pod: full_name(facts.pod),
         headline: main.headline,
         waiting_for: main.waiting_for,
         since: main.since,
-        in_flight: in_flight(facts),
+        in_flight: progress.map(|progress| progress.in_flight(facts.mono)).unwrap_or_default(),
         last_error: main.error.or(failed),
         log: main.log,
         next: main.next.or(next),
@@ -49,15 +43,6 @@ pub fn explain(facts: &WhyFacts<'_>) -> Explanation {
         also,
         manifest: manifest(facts.manifest),
     }
-}
-
-fn in_flight(facts: &WhyFacts<'_>) -> Vec<InFlight> {
-    let doing = facts.progress.iter().flat_map(|progress| progress.under_way());
-    let call = |one: &crate::progress::Doing| InFlight {
-        what: one.what.clone(),
-        seconds: facts.mono.since(one.since).as_secs(),
-    };
-    doing.map(call).collect()
 }
 
 fn manifest(manifest: &Manifest) -> String {
@@ -69,7 +54,10 @@ fn manifest(manifest: &Manifest) -> String {
         Manifest::Gone(broken) => {
             format!("it was changed or cannot be used; unusable: {}", broken.join("; "))
         }
-        Manifest::Url(url) => url.clone(),
+        Manifest::Url { url, problem: None } => url.clone(),
+        Manifest::Url { url, problem: Some(problem) } => {
+            format!("{url}; it cannot be used as it is now, so the last good one counts: {problem}")
+        }
         Manifest::Unknown => String::new(),
     }
 }
@@ -90,29 +78,37 @@ fn findings(facts: &WhyFacts<'_>) -> Vec<Finding> {
 
 /// On its way out: its manifest is gone or somebody deleted it.
 fn ending(facts: &WhyFacts<'_>) -> Option<Finding> {
+    let end = facts.progress.and_then(|progress| progress.ending);
     let deleted = facts.pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-    let stopped = facts.events.iter().any(|event| event.message.starts_with("Stopping container"));
-    // With unusable manifests about, only a stop tells that none of them is the pod's.
-    let gone = matches!(facts.manifest, Manifest::Gone(broken) if broken.is_empty() || stopped);
-    if deleted.is_none() && !gone {
+    // With unusable manifests about, only its worker knows that none of them is the pod's.
+    let gone = matches!(facts.manifest, Manifest::Gone(broken) if broken.is_empty());
+    if end.is_none() && deleted.is_none() && !gone {
         return None;
     }
+    let finding = Finding::new(Rank::Ending, "The pod is being removed.");
+    let since = end.and_then(|end| facts.wall_of(end.since)).or(deleted);
+    if end.is_some_and(|end| !end.runs) {
+        return Some(
+            finding
+                .waits_for("the removal of what is left of it; its containers have ended")
+                .since(since)
+                .advise("Nothing: this takes moments. If it lasts, what is in flight or went wrong is told here."),
+        );
+    }
     let spec = facts.pod.spec.as_ref();
-    let grace = spec.map_or(Grace::DEFAULT_SECONDS, Grace::seconds_of);
-    // A probe's kill before that is another story.
-    let mut newest_first = facts.events.iter().rev();
-    let stopping = newest_first.find(|event| event.message.starts_with("Stopping container"));
-    let since = stopping.map(|event| event.first).or(deleted);
-    let left = since.map(|at| {
-        let end = at.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(at);
-        render::until(end, facts.wall)
-    });
-    let mut finding = Finding::new(Rank::Ending, "The pod is being removed.")
+    let grace = end.map_or_else(
+        || spec.map_or(Grace::DEFAULT_SECONDS, Grace::seconds_of).unsigned_abs(),
+        |end| end.kill_at.since(end.since).as_secs(),
+    );
+    let mut finding = finding
         .waits_for(format!("its containers to end, within {grace} s (terminationGracePeriodSeconds)"))
         .since(since)
         .advise("Nothing: what has not ended by then is killed.")
         .advise("A program that always needs the whole time ignores SIGTERM: as process 1 of its container it must handle it, or set a stop signal it knows.");
-    finding.next = left.map(|left| format!("kill what has not ended, {left}"));
+    finding.next = end.map(|end| {
+        let left = render::soon(end.kill_at.since(facts.mono).as_secs());
+        format!("kill what has not ended, {left}")
+    });
     Some(finding)
 }
 
@@ -123,7 +119,25 @@ fn obstacle_of(facts: &WhyFacts<'_>) -> Option<Finding> {
     }
     let spec = facts.pod.spec.as_ref();
     let host_network = spec.and_then(|spec| spec.host_network).unwrap_or(false);
-    Some(obstacle::answer(&waiting.what, host_network).since(facts.wall_of(waiting.since)))
+    let mut finding = obstacle::answer(&waiting.what, host_network);
+    if let (Obstacle::Observation, Some((_, problem))) = (&waiting.what, unready(facts)) {
+        finding.rank = Rank::Blocked;
+        "The runtime does not tell how the pod is.".clone_into(&mut finding.headline);
+        finding = finding.error(problem);
+    }
+    Some(finding.since(facts.wall_of(waiting.since)))
+}
+
+/// What the condition says that holds while there is no sandbox, and since when.
+fn unready<'a>(facts: &WhyFacts<'a>) -> Option<(Option<Timestamp>, &'a str)> {
+    let mut conditions = facts.status.conditions.iter().flatten();
+    let condition = conditions.find(|one| one.type_ == "PodReadyToStartContainers")?;
+    let message = condition.message.as_deref().filter(|message| !message.is_empty())?;
+    // That is under way, or told by what it waits for.
+    let told =
+        message.starts_with("unmounted volumes=[") || message.starts_with("waiting for the ");
+    let since = condition.last_transition_time.as_ref().map(|time| time.0);
+    (condition.status == "False" && !told).then_some((since, message))
 }
 
 /// A pod that no worker has taken up yet has nothing but a message.
@@ -157,17 +171,14 @@ fn queued(facts: &WhyFacts<'_>) -> Option<Finding> {
 
 /// Why there is no sandbox, in the condition's words.
 fn sandbox(facts: &WhyFacts<'_>) -> Option<Finding> {
-    let conditions = facts.status.conditions.iter().flatten();
-    let condition = conditions.into_iter().find(|one| one.type_ == "PodReadyToStartContainers")?;
-    let message = condition.message.as_deref().filter(|message| !message.is_empty())?;
-    let volumes = message.starts_with("unmounted volumes=[");
-    if volumes || message.starts_with("waiting for the ") {
-        // Under way, or told by what it waits for.
-        return None;
-    }
-    let since = condition.last_transition_time.as_ref().map(|time| time.0);
-    let live = !matches!(facts.status.phase.as_deref(), Some("Succeeded" | "Failed"));
-    (condition.status == "False" && live).then(|| {
+    let (since, message) = unready(facts)?;
+    let waiting = facts.progress.and_then(|progress| progress.waiting.as_ref());
+    let blame = waiting.is_some_and(|waiting| {
+        use Obstacle::{Network, Observation, Runtime, Volumes};
+        matches!(waiting.what, Runtime(_) | Network(_) | Observation | Volumes { .. })
+    });
+    let over = matches!(facts.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    (!blame && !over).then(|| {
         Finding::new(Rank::Blocked, "The pod's sandbox cannot be made.")
             .waits_for("a sandbox: the network and the frame that its containers share")
             .since(since)

@@ -108,14 +108,19 @@ pub fn ago(at: Timestamp, now: Timestamp) -> String {
 
 /// `in 5m`, or `now`.
 pub(super) fn until(at: Timestamp, now: Timestamp) -> String {
-    match u64::try_from(at.duration_since(now).as_secs()) {
-        Ok(0) | Err(_) => "any moment now".to_owned(),
-        Ok(seconds) => format!("in {}", length(seconds)),
+    soon(u64::try_from(at.duration_since(now).as_secs()).unwrap_or(0))
+}
+
+/// `in 5m`, or `now`, from the seconds until then.
+pub(super) fn soon(seconds: u64) -> String {
+    match seconds {
+        0 => "any moment now".to_owned(),
+        seconds => format!("in {}", length(seconds)),
     }
 }
 
 /// A length of time in at most two units.
-pub(super) fn length(seconds: u64) -> String {
+pub fn length(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {
         0..120 => format!("{seconds}s"),

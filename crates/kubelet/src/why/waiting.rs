@@ -7,6 +7,7 @@ use kubelet_model::{ContainerKind, ContainerName, RestartPolicy, WaitReason, res
 
 use super::advice::{full_name, hook_text, logs_command};
 use super::{Finding, Rank, WhyFacts, config, exits, image};
+use crate::progress::Progress;
 
 /// One container that waits.
 #[derive(Clone, Copy)]
@@ -122,6 +123,8 @@ fn of_reason(reason: WaitReason, case: Case<'_>) -> Finding {
                 .advise("The policy belongs to the runtime (CRI-O: /etc/containers/policy.json).")
         }
         WaitReason::CreateContainerConfigError => config::config_error(case),
+        WaitReason::PreCreateHookError => config::node_resources(case, "created"),
+        WaitReason::PreStartHookError => config::node_resources(case, "started"),
         WaitReason::CreateContainerError => config::create_error(case, "create"),
         WaitReason::RunContainerError => config::create_error(case, "start"),
         WaitReason::PostStartHookError => post_start(case),
@@ -153,14 +156,16 @@ fn initializing(case: Case<'_>) -> Finding {
     let spec = case.facts.pod.spec.as_ref();
     let init: Vec<_> = spec.iter().flat_map(|s| s.init_containers.iter().flatten()).collect();
     let statuses = || case.facts.status.init_container_statuses.iter().flatten();
-    let done = |name: &str| {
-        let status = statuses().find(|status| status.name == name);
+    let done = |one: &Container| {
+        let status = statuses().find(|status| status.name == one.name);
+        let sidecar = ContainerKind::of_init(one) != ContainerKind::Init;
         status.is_some_and(|status| {
             let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
-            ended.is_some_and(|ended| ended.exit_code == 0) || status.started == Some(true)
+            let ended_well = ended.is_some_and(|ended| ended.exit_code == 0);
+            ended_well || (sidecar && status.started == Some(true))
         })
     };
-    let next = init.iter().enumerate().find(|(_, one)| !done(&one.name));
+    let next = init.iter().enumerate().find(|(_, one)| !done(one));
     let since = case.facts.status.start_time.as_ref().map(|time| time.0);
     let headline = format!("{} waits for the init containers before it.", case.container.name);
     let finding = Finding::new(Rank::Underway, headline).since(since);
@@ -205,27 +210,13 @@ fn crash_loop(case: Case<'_>) -> Finding {
         .since(finished)
         .error(last.message.clone().unwrap_or_default());
     finding.next = next;
-    if let Some(why) = killed_by_probe(case) {
+    if let Some(why) = exits::killed_by_probe(case.facts, name, last) {
         finding = finding.advise(why);
     }
     finding.log = case.facts.logs.get(name).cloned().unwrap_or_default();
     let logs = logs_command(case.facts.pod, name, true);
     finding.advice.extend(exits::advice(last, case.container, case.policy(), &logs));
     finding
-}
-
-/// The probe that had the last instance killed, if one had.
-fn killed_by_probe(case: Case<'_>) -> Option<String> {
-    let name = &case.container.name;
-    let suffix = "probe, will be restarted";
-    let mut events = case.facts.events.iter().rev();
-    let killing = events.find(|event| event.reason == "Killing")?;
-    let kind = killing.message.strip_prefix(&format!("Container {name} failed "))?;
-    let kind = kind.strip_suffix(suffix)?.trim();
-    Some(format!(
-        "Its {kind} probe failed and so klet restarted it: see the {kind}Probe in the manifest and `klet events {}`.",
-        full_name(case.facts.pod)
-    ))
 }
 
 /// When the back-off ends: `back-off 40s restarting …`, counted from the end.
@@ -238,6 +229,19 @@ fn back_off_end(message: &str, finished: Option<Timestamp>) -> Option<Timestamp>
 fn pull(case: Case<'_>, reason: WaitReason) -> Finding {
     let image = case.image();
     let trouble = image::classify(case.message);
+    let under_way = case.facts.progress.and_then(Progress::pull);
+    if let Some(again) = under_way.filter(|pull| pull.image == image) {
+        let (whose, far) = (case.whose(), again.state);
+        let headline = format!("The image of {whose} is pulled again: {far}.");
+        return Finding::new(Rank::Failed, headline)
+            .waits_for(format!("the pull of {image:?}"))
+            .error(case.message)
+            .advise(format!(
+                "Nothing yet. The try before failed: {}; should this one fail too:",
+                image::meaning(trouble, image)
+            ))
+            .advise_all(image::advice(trouble, image));
+    }
     let headline = format!(
         "The image of {} cannot be pulled: {}.",
         case.whose(),

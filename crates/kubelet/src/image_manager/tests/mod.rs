@@ -1,7 +1,5 @@
 //! The manager on a runtime made of paper, under paused time.
 
-mod fake;
-
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,8 +11,8 @@ use tokio::time::{Instant, sleep};
 
 use super::*;
 use crate::ports::SystemClock;
-use crate::progress::{Calls, ProgressBoard};
-use fake::FakeRuntime;
+use crate::progress::{Calls, ProgressBoard, Pull};
+use crate::runtime_manager::testing::fake::FakeRuntime;
 
 const IMAGE: &str = "r.io/x:1";
 
@@ -33,7 +31,7 @@ fn bench(change: impl FnOnce(&mut ImageSettings, &Path)) -> Bench {
     let mut settings = Settings::for_node("n");
     settings.root_dir = root.path().to_owned();
     change(&mut settings.images, root.path());
-    let runtime = Arc::new(FakeRuntime::default());
+    let runtime = Arc::new(FakeRuntime::with_images());
     let (images, recorder) = start(&settings, &runtime);
     let board = ProgressBoard::default();
     Bench { runtime, recorder, images, board, root, announced: Mutex::default() }
@@ -95,7 +93,7 @@ impl Bench {
     }
 
     fn pulls(&self) -> Vec<String> {
-        self.runtime.lock().pulls.clone()
+        self.runtime.images().pulls.clone()
     }
 }
 
@@ -106,7 +104,7 @@ fn refused(message: &str) -> CallErrorKind {
 #[tokio::test(start_paused = true)]
 async fn present_images_are_used_unless_the_policy_says_pull() {
     let bench = bench(|_, _| {});
-    bench.runtime.lock().images.insert("r.io/x:latest".to_owned());
+    bench.runtime.images().images.insert("r.io/x:latest".to_owned());
     for policy in ["IfNotPresent", "Never"] {
         assert_eq!(bench.ensure(&pod("u", "r.io/x", policy)).await.unwrap(), "id-r.io/x:latest");
     }
@@ -130,7 +128,7 @@ async fn what_cannot_work_is_told() {
                    \"r.io//x\": invalid reference format";
     let want = (WaitReason::InvalidImageName, message.to_owned(), None);
     assert_eq!(bench.problem(&pod("u", "r.io//x", "Always")).await, want);
-    bench.runtime.lock().inspect_error = Some(refused("broken"));
+    bench.runtime.images().inspect_error = Some(refused("broken"));
     let (reason, message, _) = bench.problem(&pod("u", IMAGE, "IfNotPresent")).await;
     assert_eq!(reason, WaitReason::ImageInspectError);
     assert_eq!(message, "Failed to inspect image \"r.io/x:1\": unusable answer: broken");
@@ -142,13 +140,13 @@ async fn what_cannot_work_is_told() {
 async fn a_failed_pull_rests_longer_and_longer() {
     let bench = bench(|_, _| {});
     let no = CallErrorKind::Unreachable("no".to_owned());
-    bench.runtime.lock().pull_errors.push_back(no);
+    bench.runtime.images().pull_errors.push_back(no);
     // The runtime away is no failure of the image.
     let away = "cannot reach the runtime: no";
     let want = (WaitReason::ErrImagePull, away.to_owned(), None);
     assert_eq!(bench.problem(&pod("u", IMAGE, "Always")).await, want);
 
-    let refuse = || bench.runtime.lock().pull_errors.push_back(refused("gone"));
+    let refuse = || bench.runtime.images().pull_errors.push_back(refused("gone"));
     let gone = "unusable answer: gone";
     refuse();
     let want = (WaitReason::ErrImagePull, gone.to_owned(), Some(5));
@@ -183,7 +181,7 @@ async fn equal_pulls_are_one() {
     assert_eq!((all.0.unwrap(), all.1.unwrap()), ("id-r.io/x:1".into(), "id-r.io/x:1".into()));
     assert!(all.2.is_ok());
     assert_eq!(bench.pulls(), ["r.io/x:1 -", "r.io/y:1 -"]);
-    assert_eq!((bench.runtime.lock().most, began.elapsed().as_secs()), (1, 10), "one at a time");
+    assert_eq!((bench.runtime.images().most, began.elapsed().as_secs()), (1, 10), "one at a time");
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,7 +194,7 @@ async fn pulls_at_once_and_a_second_are_limited() {
     let results = futures_util::future::join_all(pods.iter().map(|p| bench.ensure(p))).await;
     // The fourth has its turn five seconds later, when there are tokens again.
     assert!(results.iter().all(Result::is_ok));
-    assert_eq!(bench.runtime.lock().most, 2);
+    assert_eq!(bench.runtime.images().most, 2);
 
     let narrow = self::bench(|images, _| (images.pull_qps, images.pull_burst) = (1, 0));
     let (reason, message, _) = narrow.problem(&pod("u", IMAGE, "Always")).await;
@@ -210,11 +208,11 @@ async fn logins_are_tried_in_order() {
         std::fs::write(root.join("config.json"), config).unwrap();
         images.docker_config_dirs.json = vec![root.to_owned()];
     });
-    bench.runtime.lock().pull_errors.push_back(refused("denied"));
+    bench.runtime.images().pull_errors.push_back(refused("denied"));
     bench.ensure(&pod("u", IMAGE, "Always")).await.unwrap();
     assert_eq!(bench.pulls(), ["r.io/x:1 joe", "r.io/x:1 ann"]);
     let errors = [refused("denied"), refused("forbidden")];
-    bench.runtime.lock().pull_errors.extend(errors);
+    bench.runtime.images().pull_errors.extend(errors);
     let (_, message, _) = bench.problem(&pod("u", IMAGE, "Always")).await;
     assert_eq!(message, "[unusable answer: denied, unusable answer: forbidden]");
 }
@@ -259,16 +257,17 @@ async fn without_verification_nothing_is_kept() {
 async fn progress_is_told_while_a_pull_runs() {
     let bench = bench(|_, _| {});
     let layer = Download { name: "layer".to_owned(), done: 3, total: 9 };
-    bench.runtime.lock().downloads.push(layer);
+    bench.runtime.images().downloads.push(layer);
     let pod = pod("u", IMAGE, "Always");
     let watch = async {
         sleep(Duration::from_millis(1_500)).await;
-        bench.images.pull_state(IMAGE)
+        bench.board.get(pod.uid()).and_then(|progress| progress.pull().cloned())
     };
     let (pulled, seen) = tokio::join!(bench.ensure(&pod), watch);
     assert!(pulled.is_ok());
-    assert_eq!(seen, Some(PullState::Running(Some(PullProgress { done: 3, total: 9 }))));
-    assert_eq!(bench.images.pull_state(IMAGE), None);
+    let state = PullState::Running(Some(PullProgress { done: 3, total: 9 }));
+    assert_eq!(seen, Some(Pull { image: IMAGE.to_owned(), state }));
+    assert_eq!(bench.board.get(pod.uid()).unwrap_or_default().pull(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,7 +287,7 @@ async fn each_call_for_an_image_is_told_while_it_lasts() {
     let all = futures_util::future::join_all(pods.iter().map(|pod| bench.ensure(pod)));
     let (all, seen) = tokio::join!(all, watch);
     assert!(all.iter().all(Result::is_ok));
-    let queued = |n, behind: &str| format!("PullImage r.io/x:{n}: queued behind {behind}");
+    let queued = |n, behind: &str| format!("PullImage r.io/x:{n}: waits behind {behind}");
     let runs = |n| format!("PullImage r.io/x:{n}: under way");
     let none = String::new;
     assert_eq!(seen[0], [runs(0), queued(1, "1 other pull"), queued(2, "2 other pulls")]);
@@ -304,7 +303,7 @@ async fn a_pull_that_nobody_waits_for_ends() {
     let given_up = tokio::time::timeout(Duration::from_secs(1), bench.ensure(&pod)).await;
     assert!(given_up.is_err());
     sleep(Duration::from_secs(60)).await;
-    assert!(bench.runtime.lock().images.is_empty());
+    assert!(bench.runtime.images().images.is_empty());
     let intents = bench.root.path().join("image_manager/pulling");
     assert_eq!(std::fs::read_dir(intents).unwrap().count(), 0);
 }
@@ -314,7 +313,7 @@ async fn everything_is_counted() {
     let bench = bench(|images, _| images.provider_config_hash = Some("sha256:ab".to_owned()));
     bench.problem(&pod("u", IMAGE, "Never")).await;
     bench.problem(&pod("u", "r.io//x", "Always")).await;
-    bench.runtime.lock().images.insert("r.io/preloaded:1".to_owned());
+    bench.runtime.images().images.insert("r.io/preloaded:1".to_owned());
     bench.ensure(&pod("u", "r.io/preloaded:1", "Never")).await.unwrap();
     bench.ensure(&pod("u", IMAGE, "IfNotPresent")).await.unwrap();
     bench.ensure(&pod("u", IMAGE, "IfNotPresent")).await.unwrap();

@@ -48,16 +48,19 @@ fn ok(body: impl Into<String>) -> Answer {
     Ok((200, body.into()))
 }
 
-/// Polls `answers` through; one line per poll.
-async fn polls(answers: Vec<Answer>) -> Vec<String> {
-    let count = answers.len();
-    let config = Config {
+fn config() -> Config {
+    Config {
         url: "http://u:p@h/pods".to_owned(),
         headers: vec![("A".to_owned(), "b".to_owned())],
         node_name: "n".to_owned(),
         frequency: Duration::from_secs(20),
-    };
-    let mut poller = Poller::new(config, script(answers));
+    }
+}
+
+/// Polls `answers` through; one line per poll.
+async fn polls(answers: Vec<Answer>) -> Vec<String> {
+    let count = answers.len();
+    let mut poller = Poller::new(config(), script(answers));
     let mut lines = Vec::new();
     for _ in 0..count {
         let (pods, notices) = poller.poll().await;
@@ -120,6 +123,42 @@ async fn failures_keep_the_pods_and_are_said_once() {
             "",
             "http://***@h/pods: line 1, column 1: not an object; a v1 Pod starts with apiVersion and kind; kept=true",
             "1 pods, good again",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_with_the_pods_it_concerns() {
+    let answers = vec![
+        Err("refused"),
+        ok(list(&["web", "Wrong"])),
+        Ok((500, "oops".into())),
+        ok(list(&["web", "Wrong"])),
+        ok("metadata: {name: web-n}\nspec: {containers: [\n"),
+        ok(list(&["web"])),
+    ];
+    let mut poller = Poller::new(config(), script(answers));
+    let mut told = Vec::new();
+    for _ in 0..6 {
+        poller.poll().await;
+        let trouble = poller.trouble();
+        let named = |name| {
+            let found = trouble.as_ref().and_then(|t| t.namesake("n", Some("default"), name));
+            found.is_some_and(|found| found.problem.is_some())
+        };
+        let read = trouble.as_ref().map(|trouble| trouble.claims.is_some());
+        told.push((read, named("web"), named("web-n"), named("c")));
+    }
+    let (unread, refused) = (Some(false), Some(true));
+    assert_eq!(
+        told,
+        [
+            (unread, false, false, false),
+            (refused, true, true, false),
+            (unread, false, false, false),
+            (refused, true, true, false),
+            (refused, true, true, false),
+            (None, false, false, false),
         ]
     );
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::{
-    Action, ContainerId, ContainerName, DesiredPod, EventType, Grace, Mono, SandboxId, Source,
-    Steps, StopReason, WaitReason, Waiting,
+    Action, ContainerId, ContainerName, DesiredPod, EventType, Grace, Mono, ObservedPod, SandboxId,
+    Source, Steps, StopReason, WaitReason, Waiting,
 };
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -170,6 +170,30 @@ async fn each_rest_after_a_crash_is_told_once() {
     for decision in [&decision(Steps::new(), &[]), &crashes] {
         bench.worker.tell_of_back_off(&order, decision);
     }
+    assert_eq!(bench.recorder.all()[0].count, 2);
+}
+
+#[tokio::test]
+async fn a_rest_shows_until_the_container_is_started() {
+    let mut bench = bench(pod(json!({})));
+    let (order, name) = (bench.order.clone(), ContainerName::new("app"));
+    let start = || Action::StartContainer { name: name.clone(), restart_count: None };
+    let steps: Steps = vec![vec![start()]];
+    let seen = ObservedPod::absent(bench.worker.uid.clone(), Mono::default());
+    let shown = |bench: &Bench, steps: &Steps| {
+        let mut waiting = BTreeMap::new();
+        bench.worker.keep_back_offs(&mut waiting, steps, &seen);
+        waiting.into_values().map(|waiting| waiting.reason).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(&bench, &steps), []);
+    let crashes = decision(Steps::new(), &[("app", WaitReason::CrashLoopBackOff)]);
+    bench.worker.tell_of_back_off(&order, &crashes);
+    assert_eq!(shown(&bench, &steps), [WaitReason::CrashLoopBackOff]);
+    assert_eq!(shown(&bench, &Steps::new()), [], "it is not to be started");
+    bench.worker.learn(&order, &[start()], Vec::new());
+    assert_eq!(shown(&bench, &steps), []);
+    // The next rest is another one, though nobody saw it run between.
+    bench.worker.tell_of_back_off(&order, &crashes);
     assert_eq!(bench.recorder.all()[0].count, 2);
 }
 

@@ -5,7 +5,9 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cri::{CallError, CallErrorKind, EventStream, Runtime, v1};
+use cri::{CallError, CallErrorKind, Download, EventStream, Runtime, v1};
+
+use super::fake_images::{self, FakeImages};
 
 /// What a test says and sees.
 #[derive(Default)]
@@ -22,13 +24,27 @@ pub(crate) struct State {
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
-/// The runtime: one sandbox, `s1`, and one container, `c1`.
+/// The runtime: one sandbox, `s1`, and one container, `c1`. It has any image at once,
+/// unless a test wants to know more of them.
 #[derive(Default)]
-pub(crate) struct FakeRuntime(Mutex<State>);
+pub(crate) struct FakeRuntime {
+    state: Mutex<State>,
+    images: Option<Mutex<FakeImages>>,
+}
 
 impl FakeRuntime {
+    /// One that has no images yet.
+    pub(crate) fn with_images() -> Self {
+        Self { images: Some(Mutex::default()), ..Self::default() }
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
+        self.state.lock().unwrap()
+    }
+
+    /// The images of one that was made with them.
+    pub(crate) fn images(&self) -> MutexGuard<'_, FakeImages> {
+        self.images.as_ref().expect("made with images").lock().unwrap()
     }
 
     async fn answer(&self, call: &'static str, object: impl std::fmt::Display) -> Answer<()> {
@@ -130,19 +146,33 @@ impl Runtime for FakeRuntime {
         self.answer("ListContainerStats", "").await.map(|()| Vec::new())
     }
     async fn list_images(&self) -> Answer<Vec<v1::Image>> {
-        self.answer("ListImages", "").await.map(|()| Vec::new())
+        self.answer("ListImages", "").await?;
+        Ok(self.images.as_ref().map(|images| images.lock().unwrap().list()).unwrap_or_default())
     }
     async fn image_status(&self, image: v1::ImageSpec) -> Answer<Option<v1::Image>> {
         self.answer("ImageStatus", &image.image).await?;
+        if self.images.is_some() {
+            return self.images().status(&image.image);
+        }
         Ok(Some(v1::Image { id: "i1".to_owned(), ..Default::default() }))
     }
     async fn pull_image(
         &self,
         image: v1::ImageSpec,
-        _: Option<v1::AuthConfig>,
+        auth: Option<v1::AuthConfig>,
         _: Option<v1::PodSandboxConfig>,
     ) -> Answer<String> {
-        self.answer("PullImage", &image.image).await.map(|()| "i1".to_owned())
+        self.answer("PullImage", &image.image).await?;
+        match &self.images {
+            Some(images) => fake_images::pull(images, image.image, auth).await,
+            None => Ok("i1".to_owned()),
+        }
+    }
+    async fn downloads(&self) -> Answer<Vec<Download>> {
+        match &self.images {
+            Some(images) => Ok(images.lock().unwrap().downloads.clone()),
+            None => Err(CallError::unimplemented("downloads", "")),
+        }
     }
     async fn events(&self) -> Answer<EventStream> {
         Err(CallError::unimplemented("GetContainerEvents", ""))

@@ -10,6 +10,7 @@ use super::Local;
 use super::wire::Refusal;
 use crate::pod_sources::{ManifestHome, find_manifest};
 use crate::status_manager::PodView;
+use kubelet_model::manifest::Origin;
 use kubelet_model::pod::CONFIG_SOURCE;
 
 /// A request that is not carried out, with the words for whoever asked.
@@ -42,11 +43,16 @@ impl Local {
     pub(super) fn find(&self, namespace: &str, name: &str) -> Result<PodView, Refused> {
         let suffixed = format!("{name}-{}", self.place.node_name);
         let pods = self.view.statuses.all();
+        let is_ending = |view: &&PodView| {
+            self.view.progress.get(&view.uid).is_some_and(|progress| progress.ending.is_some())
+        };
         let named = |wanted: &str| {
-            pods.iter().find(|view| {
+            let named = pods.iter().filter(|view| {
                 let meta = &view.pod.metadata;
                 meta.namespace.as_deref() == Some(namespace) && meta.name.as_deref() == Some(wanted)
-            })
+            });
+            // One that ends may have a successor, which is the one to ask about.
+            named.min_by_key(is_ending)
         };
         let found = named(name).or_else(|| named(&suffixed)).cloned();
         let absent = || {
@@ -60,7 +66,10 @@ impl Local {
         let source = view.pod.metadata.annotations.as_ref().and_then(|all| all.get(CONFIG_SOURCE));
         match (source.map(String::as_str), &self.place.manifests) {
             (Some("file"), Some(path)) => self.home_below(path, view).await,
-            (Some("http"), _) => Home::Url(self.place.manifest_url.clone().unwrap_or_default()),
+            (Some("http"), _) => {
+                let url = self.place.manifest_url.clone().unwrap_or_default();
+                Home::Url(Origin::Url(url).to_string())
+            }
             _ => Home::Unknown,
         }
     }
@@ -81,7 +90,7 @@ pub(super) enum Home {
     File { path: PathBuf, pods: usize },
     /// In none; these cannot be used.
     Nowhere { broken: Vec<String> },
-    /// At a URL.
+    /// At a URL, without its password.
     Url(String),
     /// Nobody knows.
     Unknown,

@@ -1,5 +1,7 @@
 //! `GET /why`: how the node itself is.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use cri::v1;
@@ -15,10 +17,12 @@ pub(super) async fn node(State(local): State<Local>) -> Json<Explanation> {
         ..Explanation::default()
     };
     let runtime = runtime_problem(&local).await;
-    let broken = match &local.place.manifests {
+    let mut broken = match &local.place.manifests {
         Some(path) => broken_manifests(&*local.fs, path, &local.place.node_name).await,
         None => Vec::new(),
     };
+    let trouble = local.view.url_news.trouble();
+    broken.extend(trouble.map(|trouble| format!("{}: {}", trouble.origin, trouble.problem)));
     let pods = local.view.statuses.all();
     let unwell = pods.iter().filter(|view| {
         let phase = view.status.phase.as_deref();
@@ -49,7 +53,7 @@ pub(super) async fn node(State(local): State<Local>) -> Json<Explanation> {
             "Some manifests cannot be used; their last good pods keep running.".to_owned();
         found.last_error = broken.first().cloned();
         found.advice =
-            vec!["Mend the manifest at the line named; it is read again at once.".to_owned()];
+            vec!["Mend the manifest at the line named; it is read again by itself.".to_owned()];
     } else if nothing {
         found.headline = "klet runs, but nobody tells it which pods to run.".to_owned();
         found.advice =
@@ -73,10 +77,12 @@ fn in_flight(local: &Local) -> Vec<InFlight> {
     for view in local.view.statuses.all() {
         let name = view.pod.metadata.name.clone().unwrap_or_default();
         let progress = local.view.progress.get(&view.uid).unwrap_or_default();
-        calls.extend(progress.under_way().map(|one| InFlight {
-            what: format!("{name}: {}", one.what),
-            seconds: now.since(one.since).as_secs(),
-        }));
+        calls.extend(
+            progress
+                .in_flight(now)
+                .into_iter()
+                .map(|one| InFlight { what: format!("{name}: {}", one.what), ..one }),
+        );
     }
     calls.sort_by_key(|call| std::cmp::Reverse(call.seconds));
     calls.truncate(CALLS_MAX);
@@ -86,8 +92,13 @@ fn in_flight(local: &Local) -> Vec<InFlight> {
 /// Calls shown: the oldest are the interesting ones.
 const CALLS_MAX: usize = 5;
 
+/// How long whoever asks waits for the runtime.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 async fn runtime_problem(local: &Local) -> Result<(), String> {
-    let status = local.runtime.status().await.map_err(|error| error.to_string())?;
+    let status = tokio::time::timeout(PATIENCE, local.runtime.status()).await;
+    let late = || format!("the runtime has not answered within {} s", PATIENCE.as_secs());
+    let status = status.map_err(|_| late())?.map_err(|error| error.to_string())?;
     let bad = |one: &&v1::RuntimeCondition| !one.status;
     let conditions = status.status.unwrap_or_default().conditions;
     match conditions.iter().find(bad) {

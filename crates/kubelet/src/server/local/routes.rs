@@ -49,7 +49,13 @@ fn item(local: &Local, view: PodView) -> PodItem {
     let progress = local.view.progress.get(&view.uid).unwrap_or_default();
     let mut pod = Pod::clone(&view.pod);
     pod.status = Some((*view.status).clone());
-    PodItem { pod, doing: progress.doing.into_iter().map(|one| one.what).collect() }
+    PodItem {
+        pod,
+        in_flight: progress.in_flight(local.clock.mono()),
+        pull: progress.pull().and_then(|pull| pull.state.brief()),
+        ending: progress.ending.is_some(),
+        doing: progress.doing.into_iter().map(|one| one.what).collect(),
+    }
 }
 
 #[derive(Debug, Deserialize)]

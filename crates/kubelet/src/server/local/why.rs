@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use k8s_openapi::api::core::v1::ContainerStatus;
 use kubelet_model::ContainerName;
+use kubelet_model::manifest::Origin;
 use serde::Deserialize;
 
 use super::Local;
@@ -16,7 +17,9 @@ use crate::events::Event;
 use crate::pod_sources::{Namesake, namesakes};
 use crate::runtime_manager::{PodIdentity, log_paths};
 use crate::status_manager::PodView;
-use crate::why::{Explanation, Manifest, WhyFacts, explain, explain_absent, is_about};
+use crate::why::{
+    Explanation, Manifest, WhyFacts, explain, explain_absent, explain_unread, is_about,
+};
 
 /// The end of a log that is read.
 const LOG_BYTES: usize = 4 << 10;
@@ -44,23 +47,37 @@ pub(super) async fn absent(
 ) -> Result<Json<Explanation>, Refused> {
     let named = local.namesakes(query.namespace.as_deref(), &pod).await;
     let name = query.namespace.map_or(pod.clone(), |namespace| format!("{namespace}/{pod}"));
-    let none = || Refused::not_found(format!("no manifest on this node names a pod {name}"));
-    explain_absent(&name, &named).map(Json).ok_or_else(none)
+    if let Some(found) = explain_absent(&name, &named) {
+        return Ok(Json(found));
+    }
+    match local.view.url_news.trouble() {
+        Some(trouble) if trouble.claims.is_none() => Ok(Json(explain_unread(&name, &trouble))),
+        _ => Err(Refused::not_found(format!("no manifest on this node names a pod {name}"))),
+    }
 }
 
 impl Local {
     async fn namesakes(&self, namespace: Option<&str>, name: &str) -> Vec<Namesake> {
-        let Some(path) = &self.place.manifests else { return Vec::new() };
-        namesakes(&*self.fs, path, &self.place.node_name, namespace, name).await
+        let node = &self.place.node_name;
+        let mut all = match &self.place.manifests {
+            Some(path) => namesakes(&*self.fs, path, node, namespace, name).await,
+            None => Vec::new(),
+        };
+        let trouble = self.view.url_news.trouble();
+        all.extend(trouble.and_then(|trouble| trouble.namesake(node, namespace, name)));
+        all
     }
 
     /// Manifests besides its own that name a pod.
     async fn others(&self, view: &PodView, own: &Manifest) -> Vec<Namesake> {
         let meta = &view.pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
-        let Manifest::File(own) = own else { return Vec::new() };
         let mut all = self.namesakes(meta.namespace.as_deref(), name).await;
-        all.retain(|one| one.path != *own);
+        match own {
+            Manifest::File(own) => all.retain(|one| one.origin != Origin::File(own.clone())),
+            Manifest::Url { .. } => all.retain(|one| matches!(one.origin, Origin::File(_))),
+            Manifest::Gone(_) | Manifest::Unknown => all.clear(),
+        }
         all
     }
 
@@ -69,7 +86,10 @@ impl Local {
         let manifest = match self.home(view).await {
             Home::File { path, .. } => Manifest::File(path),
             Home::Nowhere { broken } => Manifest::Gone(broken),
-            Home::Url(url) => Manifest::Url(url),
+            Home::Url(url) => {
+                let trouble = self.view.url_news.trouble();
+                Manifest::Url { url, problem: trouble.map(|trouble| trouble.problem) }
+            }
             Home::Unknown => Manifest::Unknown,
         };
         let namesakes = self.others(view, &manifest).await;

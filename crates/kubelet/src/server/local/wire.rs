@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
 
-use crate::why::stamp;
+use crate::why::{InFlight, stamp};
 
 /// Every pod of the node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,8 +26,17 @@ pub struct PodsAnswer {
 pub struct PodItem {
     /// The pod with its status, as the API shows it.
     pub pod: Pod,
-    /// What its worker is doing, in plain words, oldest first.
+    /// Steps under way for it, in plain words, oldest first.
     pub doing: Vec<String>,
+    /// Calls under way for it, oldest first; the steps where no call is.
+    #[serde(default)]
+    pub in_flight: Vec<InFlight>,
+    /// How far the pull of its image is, if one is under way and that is known.
+    #[serde(default)]
+    pub pull: Option<String>,
+    /// It is being removed; another one of its name may wait for that.
+    #[serde(default)]
+    pub ending: bool,
 }
 
 /// Events, the newest last.

@@ -1,9 +1,13 @@
 //! Containers that ended, and pods on their way out.
 
+use std::time::Duration;
+
+use kubelet_model::Mono;
 use serde_json::{Value, json};
 
 use super::super::Manifest;
 use super::{Case, container_status, has, one};
+use crate::progress::{PodEnd, Progress};
 
 fn crash(code: i32, reason: &str, container: Value) -> Case {
     let state = json!({"waiting": {"reason": "CrashLoopBackOff",
@@ -51,21 +55,56 @@ fn a_crash_loop_tells_why_and_when_next() {
     );
     let limited = json!({"resources": {"limits": {"memory": "64Mi"}}});
     has(&crash(137, "OOMKilled", limited).text(), &["more memory than its limit", "now 64Mi"]);
-    let probed = crash(137, "Error", json!({}))
-        .event("Killing", "Container app failed liveness probe, will be restarted");
-    has(&probed.text(), &["Its liveness probe failed"]);
+}
+
+#[test]
+fn a_probe_is_blamed_for_what_it_had_killed() {
+    let failed = "Container app failed liveness probe, will be restarted";
+    let probed = || crash(137, "Error", json!({})).event("Killing", failed);
+    let blamed = "Its liveness probe failed and so klet stopped it";
+    has(&probed().text(), &[blamed]);
+    // Another container's end says nothing about this one.
+    has(&probed().event_of("other", "Killing", "Stopping container other").text(), &[blamed]);
+    let changed = "Container app definition changed, will be restarted";
+    let text = probed().event("Killing", changed).text();
+    assert!(!text.contains(blamed), "{text}");
+    // That was an instance before the last one.
+    let mut later = probed();
+    let last = &mut later.status.container_statuses.as_mut().unwrap()[0].last_state;
+    let last = last.as_mut().unwrap().terminated.as_mut().unwrap();
+    last.started_at = serde_json::from_value(json!("1970-01-01T01:00:01Z")).unwrap();
+    assert!(!later.text().contains(blamed), "{}", later.text());
+    // One that is not started again was killed for a reason, too.
+    let state = json!({"terminated": {"exitCode": 137, "reason": "Error"}});
+    let mut spec = one(json!({}));
+    spec["restartPolicy"] = json!("Never");
+    let once = Case::new(spec, container_status(state, json!({}))).event("Killing", failed);
+    has(&once.text(), &[blamed, "restartPolicy: Never"]);
 }
 
 #[test]
 fn a_pod_on_its_way_out_tells_how_long() {
     let mut spec = one(json!({}));
     spec["terminationGracePeriodSeconds"] = json!(30);
+    // Its containers were stopped once before, for another sandbox.
     let mut case = Case::new(spec, container_status(json!({"running": {}}), json!({})))
         .event("Killing", "Stopping container app");
-    case.manifest = Manifest::Gone(Vec::new());
-    has(&case.text(), &["being removed", "within 30 s", "kill what has not ended, in 20s"]);
     case.manifest = Manifest::Gone(vec!["/etc/klet/pods/web.yaml: line 8: wrong".into()]);
+    assert!(!case.text().contains("being removed"), "{}", case.text());
+    let at = |seconds| Mono(Duration::from_secs(seconds));
+    let end = |runs| {
+        let ending = Some(PodEnd { since: at(95), kill_at: at(115), runs });
+        Some(Progress { ending, ..Progress::default() })
+    };
+    case.progress = end(true);
+    let words = ["being removed", "within 20 s", "since 5s ago", "kill what has not ended, in 15s"];
+    has(&case.text(), &words);
     has(&case.text(), &["unusable: /etc/klet/pods/web.yaml: line 8"]);
+    case.progress = end(false);
+    has(&case.text(), &["being removed", "its containers have ended"]);
+    // Its worker has not been told yet.
+    (case.progress, case.manifest) = (None, Manifest::Gone(Vec::new()));
+    has(&case.text(), &["being removed", "within 30 s"]);
 }
 
 #[test]

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use kubelet_model::Mono;
 use serde_json::json;
 
 use super::super::image::{PullTrouble, classify, name_problem, registry};
 use super::{Case, has};
+use crate::image_manager::{PullProgress, PullState};
+use crate::progress::{Doing, Progress, Pull};
 
 #[test]
 fn pulls_fail_in_ways_that_can_be_told_apart() {
@@ -71,6 +74,28 @@ fn an_image_of_a_volume_is_told_from_the_containers_own() {
         &["The image of app's volume v cannot be pulled", "crictl pull r.io/data-of-old`"],
     );
     has(&text("r.io/other"), &["The image of app cannot be pulled"]);
+}
+
+#[test]
+fn a_pull_that_is_tried_again_says_how_far_it_is() {
+    let message = "Back-off pulling image \"e.com/a:1\": ErrImagePull: manifest unknown";
+    let mut case = Case::waiting("ImagePullBackOff", message, json!({"image": "e.com/a:1"}));
+    let progress = PullProgress { done: 1_000_000, total: 2_500_000 };
+    let state = PullState::Running(Some(progress));
+    let mut call = Doing::new("PullImage e.com/a:1", Mono::default());
+    call.pull = Some(Pull { image: "e.com/a:1".to_owned(), state });
+    case.progress = Some(Progress { calls: [(0, call)].into(), ..Progress::default() });
+    has(
+        &case.text(),
+        &[
+            "The image of app is pulled again: 1.0 MB of 2.5 MB.",
+            "manifest unknown",
+            "1. Nothing yet",
+        ],
+    );
+    // Another image is no news of this one.
+    case.pod.spec.as_mut().unwrap().containers[0].image = Some("e.com/b:1".to_owned());
+    has(&case.text(), &["cannot be pulled"]);
 }
 
 #[test]

@@ -1,13 +1,18 @@
 //! Manifests that lead to no pod.
 
+use kubelet_model::manifest::Origin;
 use serde_json::json;
 
-use super::super::{explain_absent, render};
+use super::super::{Manifest, explain_absent, explain_unread, render};
 use super::{Case, has, now};
-use crate::pod_sources::Namesake;
+use crate::pod_sources::{Namesake, UrlTrouble};
 
 fn named(file: &str, problem: Option<&str>) -> Namesake {
-    Namesake { path: file.into(), problem: problem.map(str::to_owned) }
+    let origin = match file.contains("://") {
+        true => Origin::Url(file.to_owned()),
+        false => Origin::File(file.into()),
+    };
+    Namesake { origin, problem: problem.map(str::to_owned) }
 }
 
 #[test]
@@ -31,6 +36,35 @@ fn a_refused_manifest_is_explained_by_the_name_of_its_pod() {
     let nfs = "line 9: spec.volumes[0].nfs: not supported by this release";
     has(&text(&[named("/m/b.yaml", Some(nfs))]), &["must go: running the pod without it"]);
     has(&text(&[named("/m/a.yaml", None)]), &["klet has not taken the pod up", "klet's log"]);
+}
+
+#[test]
+fn a_manifest_behind_a_url_is_explained_as_well() {
+    let url = "http://u:secret@h/pods";
+    let wrong = "line 8: spec.restartPolicy: must be one of Always, OnFailure, Never";
+    let found = explain_absent("web", &[named(url, Some(wrong))]).unwrap();
+    has(
+        &render(&found, now()),
+        &[
+            "web: There is no such pod: its manifest was refused.",
+            "Last error: http://***@h/pods: line 8: spec.restartPolicy",
+            "Next: fetch the URL again",
+            "Mend the manifest where the error says; it is fetched again",
+        ],
+    );
+    let problem = "answered with status 500, not 200".to_owned();
+    let trouble = UrlTrouble { origin: Origin::Url(url.to_owned()), problem, claims: None };
+    let text = render(&explain_unread("web", &trouble), now());
+    has(
+        &text,
+        &["There is no such pod.", "status 500", "curl -v http://***@h/pods", "Next: fetch"],
+    );
+    assert!(!text.contains("secret"), "{text}");
+    // A pod that runs goes on with what was good.
+    let mut case = Case::new(json!({"containers": []}), json!({"phase": "Running"}));
+    let problem = Some(wrong.to_owned());
+    case.manifest = Manifest::Url { url: "http://***@h/pods".to_owned(), problem };
+    has(&case.text(), &["runs and is ready", "cannot be used as it is now", "restartPolicy"]);
 }
 
 #[test]

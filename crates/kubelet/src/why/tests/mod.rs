@@ -70,13 +70,16 @@ impl Case {
         let state = json!({"waiting": {"reason": reason, "message": message}});
         Self::new(one(container), container_status(state, json!({})))
     }
-    fn event(mut self, reason: &'static str, message: &str) -> Self {
+    fn event(self, reason: &'static str, message: &str) -> Self {
+        self.event_of("app", reason, message)
+    }
+    fn event_of(mut self, container: &str, reason: &'static str, message: &str) -> Self {
         self.events.push(Event {
             object: EventObject::Pod {
                 uid: PodUid::new("u"),
                 name: "web-n1".into(),
                 namespace: "default".into(),
-                field_path: "spec.containers{app}".into(),
+                field_path: format!("spec.containers{{{container}}}"),
             },
             kind: EventType::Warning,
             reason,

@@ -41,6 +41,24 @@ fn every_failure_to_start_tells_since_when() {
 }
 
 #[test]
+fn what_the_node_could_not_set_apart_is_told() {
+    for (reason, done) in [("PreCreateHookError", "created"), ("PreStartHookError", "started")] {
+        let case = Case::waiting(reason, "no CPUs left in the pool", json!({"image": "i"}));
+        has(
+            &case.text(),
+            &[
+                &format!(
+                    "app was not {done}: the node could not set its processors or memory apart"
+                ),
+                "Waits for: the next try",
+                "Last error: no CPUs left in the pool",
+                "cpuManagerPolicy",
+            ],
+        );
+    }
+}
+
+#[test]
 fn a_pod_that_starts_over_names_the_rule() {
     let mut ruled = json!({"name": "work", "restartPolicy": "Never"});
     ruled["restartPolicyRules"] = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]);
@@ -145,13 +163,20 @@ fn init_containers_are_named() {
         "initContainerStatuses": [
             {"name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 0,
              "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}},
-            {"name": "b", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": {"running": {}}}],
+            {"name": "b", "image": "", "imageID": "", "ready": false, "restartCount": 0, "started": true,
+             "state": {"running": {}}}],
         "containerStatuses": [{"name": "app", "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": {"waiting": {"reason": "PodInitializing"}}}]});
     has(
-        &Case::new(spec, status).text(),
+        &Case::new(spec.clone(), status.clone()).text(),
         &["init container b (2 of 2)", "klet logs -c b default/web-n1"],
     );
+    // A sidecar need not end.
+    let mut spec = spec;
+    spec["initContainers"][1]["restartPolicy"] = json!("Always");
+    let mut status = status;
+    status["initContainerStatuses"][1]["ready"] = json!(true);
+    has(&Case::new(spec, status).text(), &["all init containers being done"]);
 }
 
 #[test]
@@ -168,4 +193,28 @@ fn a_sandbox_under_way_is_no_failure() {
         &["app is being made.", "Waits for: the sandbox: it is yet to be created"],
     );
     has(&told("no address left"), &["sandbox cannot be made", "Last error: no address left"]);
+}
+
+#[test]
+fn what_the_runtime_does_not_tell_is_not_blamed_on_the_sandbox() {
+    let told = |what: Obstacle| {
+        let mut case = Case::waiting("ContainerCreating", "nobody listens", json!({}));
+        let condition = json!({"type": "PodReadyToStartContainers", "status": "False",
+            "message": "ListPodSandbox failed: nobody listens"});
+        case.status.conditions = Some(vec![serde_json::from_value(condition).unwrap()]);
+        let waiting = Some(WaitingFor { what, since: Mono(Duration::from_secs(40)) });
+        case.progress = Some(Progress { waiting, ..Progress::default() });
+        let text = case.text();
+        assert!(!text.contains("sandbox cannot be made"), "{text}");
+        text
+    };
+    has(
+        &told(Obstacle::Runtime("nobody listens".into())),
+        &["The container runtime is not usable.", "Last error: nobody listens", "since 60s ago"],
+    );
+    has(
+        &told(Obstacle::Observation),
+        &["The runtime does not tell how the pod is.", "Last error: ListPodSandbox failed"],
+    );
+    told(Obstacle::Network("no CNI".into()));
 }

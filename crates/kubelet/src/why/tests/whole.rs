@@ -14,8 +14,8 @@ fn what_the_worker_does_is_told() {
     let mut case = Case::waiting("ContainerCreating", "pulling image: 3 of 9 MB", json!({}));
     let at = |seconds| Mono(Duration::from_secs(seconds));
     case.progress = Some(Progress {
-        doing: vec![Doing { what: "start app".into(), since: at(5) }],
-        calls: [(0, Doing { what: "PullImage example.com/a:1".into(), since: at(10) })].into(),
+        doing: vec![Doing::new("start app", at(5))],
+        calls: [(0, Doing::new("PullImage example.com/a:1", at(10)))].into(),
         failing: Default::default(),
         waiting: None,
         last_error: Some(StepError {
@@ -25,6 +25,7 @@ fn what_the_worker_does_is_told() {
             count: 3,
         }),
         next: Some(NextTry { what: "create sandbox".into(), at: at(108) }),
+        ending: None,
     });
     has(
         &case.text(),
