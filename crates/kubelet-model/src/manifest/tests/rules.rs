@@ -168,6 +168,7 @@ fn mounts_and_volumes() {
             spec.volumes[2].nfs.server: missing
             spec.volumes[2].nfs.path: missing
             spec.volumes[3].configMap.defaultMode: must be between 0 and 0777
+            spec.volumes[3].configMap.name: missing
             spec.containers[0].volumeMounts[0].name: no volume is named "none"
             spec.containers[0].volumeMounts[1].name: the volume is already used in volumeDevices
             spec.containers[0].volumeMounts[1].mountPath: "/a" is used more than once

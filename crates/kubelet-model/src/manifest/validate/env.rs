@@ -67,14 +67,10 @@ fn check_source(source: &EnvVarSource, field: &Field, report: &mut Report) {
     }
     if let Some(selector) = &source.field_ref {
         let path = selector.field_path.as_str();
-        let subscript = ["metadata.labels['", "metadata.annotations['"]
-            .iter()
-            .any(|prefix| path.starts_with(prefix) && path.ends_with("']"));
-        if subscript {
-            check_key(path, &field.key("fieldRef").key("fieldPath"), report);
-        } else if !POD_FIELDS.contains(&path) {
+        let field = field.key("fieldRef").key("fieldPath");
+        if !check_subscript(path, &field, report) && !POD_FIELDS.contains(&path) {
             let message = format!("{} cannot be an environment variable", quote(path));
-            report.add(&field.key("fieldRef").key("fieldPath"), message);
+            report.add(&field, message);
         }
     }
     let keys = [
@@ -96,6 +92,18 @@ fn check_source(source: &EnvVarSource, field: &Field, report: &mut Report) {
     }
 }
 
+/// Is it one label or annotation, such as `metadata.labels['key']`? Then its key
+/// is checked.
+pub(super) fn check_subscript(path: &str, field: &Field, report: &mut Report) -> bool {
+    let subscript = ["metadata.labels['", "metadata.annotations['"]
+        .iter()
+        .any(|prefix| path.starts_with(prefix) && path.ends_with("']"));
+    if subscript {
+        check_key(path, field, report);
+    }
+    subscript
+}
+
 /// The key in `metadata.labels['key']`.
 fn check_key(path: &str, field: &Field, report: &mut Report) {
     let key = path.strip_suffix("']").and_then(|path| path.split_once("['"));
@@ -106,7 +114,7 @@ fn check_key(path: &str, field: &Field, report: &mut Report) {
     }
 }
 
-fn check_resource(selector: &ResourceFieldSelector, field: &Field, report: &mut Report) {
+pub(super) fn check_resource(selector: &ResourceFieldSelector, field: &Field, report: &mut Report) {
     let resource = selector.resource.as_str();
     let name = resource.strip_prefix("limits.").or_else(|| resource.strip_prefix("requests."));
     let known = name.is_some_and(|name| {
