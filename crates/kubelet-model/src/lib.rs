@@ -17,6 +17,7 @@ pub mod observed;
 pub mod pod;
 pub mod probe;
 pub mod quantity;
+pub mod quote;
 pub mod reason;
 pub mod resources;
 pub mod restart;

@@ -43,14 +43,14 @@ impl Agent {
         let recorder = Recorder::new(Arc::clone(&ports.clock));
         let node = EventObject::Node(settings.node_name.clone());
         recorder.record(&node, EventType::Normal, "Starting", "Starting kubelet.");
-        let desired = pod_sources::start(&settings, &ports, &recorder);
+        let (desired, objects) = pod_sources::start(&settings, &ports, &recorder);
         let progress = ProgressBoard::default();
         let probes = Probes::new(&ports, statuses.clone(), recorder.clone());
         let images = Images::start(&settings, &ports, &recorder, &metrics.images);
         let allocations = Allocations::load(&ports.fs, &settings.root_dir, metrics.resizes.clone());
         let lanes = settings.lanes;
         let settings = Arc::new(settings);
-        let volumes = Volumes::new(&ports, &settings, &recorder, &progress);
+        let volumes = Volumes::new(&ports, &settings, &recorder, &progress, &objects);
         let shared = Shared {
             ports,
             settings,
@@ -64,6 +64,7 @@ impl Agent {
             images,
             allocations,
             volumes,
+            objects,
             lanes: Arc::new(Semaphore::new(lanes)),
         };
         pod_workers::start(shared, desired);

@@ -56,18 +56,15 @@ pub(super) fn decode(
         let values = fields.remove(name).unwrap_or_default();
         decode_values(values, how, &root.key(name), &mut problems)
     };
-    let (mut data, mut binary) = (BTreeMap::new(), BTreeMap::new());
-    match kind {
-        ObjectKind::ConfigMap => {
-            data = take("data", Form::Text);
-            binary = take("binaryData", Form::Base64);
-        }
+    let (data, binary) = match kind {
+        ObjectKind::ConfigMap => (take("data", Form::Text), take("binaryData", Form::Base64)),
         ObjectKind::Secret => {
-            data = take("data", Form::Base64);
+            let mut data = take("data", Form::Base64);
             // As an API server does: it is written into data, and wins.
             data.extend(take("stringData", Form::Text));
+            (data, BTreeMap::new())
         }
-    }
+    };
     for key in data.keys().filter(|key| binary.contains_key(*key)) {
         problems.add(&root.key("data").key(key), "duplicate of key present in binaryData");
     }
@@ -164,9 +161,7 @@ fn decode_values(
 fn check_key(key: &str) -> Result<(), &'static str> {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if key.is_empty() || !key.bytes().all(good) {
-        return Err(
-            "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
-        );
+        return Err("a valid config key must consist of alphanumeric characters, '-', '_' or '.'");
     }
     if key.len() > KEY_BYTES_MAX {
         return Err("must be no more than 253 characters");
@@ -189,7 +184,8 @@ fn check(object: &ConfigObject, field: &Field, problems: &mut Report) {
     let of_type = REQUIRED_KEYS.iter().find(|(of, _)| *of == object.secret_type);
     for key in of_type.map(|(_, keys)| *keys).unwrap_or_default() {
         if !object.data.contains_key(*key) {
-            let message = format!("missing; a Secret of type {} has it", quote(&object.secret_type));
+            let message =
+                format!("missing; a Secret of type {} has it", quote(&object.secret_type));
             problems.add(&field.key("data").key(key), message);
         }
     }

@@ -61,9 +61,8 @@ fn check_volume(volume: &Volume, field: &Field, report: &mut Report) {
             (source.cluster_trust_bundle.is_some(), "clustertrustbundles"),
             (source.pod_certificate.is_some(), "podcertificates"),
         ];
-        let known = source.config_map.is_some()
-            || source.secret.is_some()
-            || source.downward_api.is_some();
+        let known =
+            source.config_map.is_some() || source.secret.is_some() || source.downward_api.is_some();
         if !known && refused.iter().all(|(set, _)| !set) {
             report.add(&field, "the source is unknown");
         }

@@ -14,6 +14,7 @@ use super::downward::Place;
 use super::executor::PodIdentity;
 use super::security::{self, ImageUser};
 use super::{env, log_paths, resources};
+use crate::object_cache::Objects;
 use crate::pleg::{labels, signals};
 use crate::settings::Settings;
 
@@ -33,6 +34,8 @@ pub(super) struct ContainerFacts<'a> {
     pub(super) namespaces: v1::NamespaceOption,
     /// The container whose processes this one joins.
     pub(super) target: Option<&'a str>,
+    /// ConfigMaps and Secrets.
+    pub(super) objects: &'a Objects,
 }
 
 /// What the runtime needs to make a container, but for its mounts.
@@ -51,7 +54,7 @@ pub(super) fn container_config(
         node_ips: &settings.node_ips,
         allocatable: settings.allocatable,
     };
-    let environment = env::environment(pod, container, &place)?;
+    let environment = env::environment(pod, container, &place, facts.objects)?;
     let namespaces = with_target(facts.namespaces, facts.target);
     let security = security::of_container(pod, container, image_user, namespaces, settings)?;
     let mut labels: BTreeMap<String, String> = PodIdentity::of(pod).labels().into();
@@ -191,6 +194,7 @@ mod tests {
             pod_ips: &["10.0.0.2".to_owned()],
             namespaces: namespaces(),
             target,
+            objects: &Objects::default(),
         };
         container_config(&pod, &pod.spec().containers[0], facts)
     }

@@ -35,6 +35,7 @@ mod tests;
 mod user_namespace;
 mod volume_mounts;
 
+pub(crate) use downward::{file_field, file_resource};
 pub use executor::{ActionError, Executor, Means, PodIdentity};
 pub use hooks::HookMetrics;
 pub use pod_files::{pod_dir, pods_dir};

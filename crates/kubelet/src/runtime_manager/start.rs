@@ -147,6 +147,7 @@ impl Executor {
             pod_ips,
             namespaces,
             target: target.as_deref(),
+            objects: &self.objects,
         };
         let mut config = container_spec::container_config(pod, container, facts).map_err(wrong)?;
         let hosts = match mounts::wants_hosts(container) {

@@ -33,7 +33,10 @@ items:
     assert_eq!(conf.key.to_string(), "ConfigMap web/conf");
     assert_eq!(conf.value("app.conf"), Some(b"a=1\n".as_slice()));
     assert_eq!(conf.value("empty"), Some(b"".as_slice()));
-    assert_eq!((conf.value("logo"), conf.data.contains_key("logo")), (Some([0, 1, 2].as_slice()), false));
+    assert_eq!(
+        (conf.value("logo"), conf.data.contains_key("logo")),
+        (Some([0, 1, 2].as_slice()), false)
+    );
     assert_eq!((login.key.kind, login.key.namespace.as_str()), (ObjectKind::Secret, "default"));
     assert_eq!(login.value("username"), Some(b"joe".as_slice()));
     assert_eq!(login.value("password"), Some(b"new".as_slice()), "stringData wins");
@@ -105,6 +108,14 @@ fn lists_hold_what_their_name_says() {
     };
     assert_eq!(objects(&list("ConfigMapList", "")).len(), 1);
     assert_eq!(objects(&list("SecretList", "  stringData: {a: b}\n")).len(), 1);
-    check(&list("SecretList", "  kind: Pod\n"), expect![[r#"line 5, column 9: items[0].kind: "Pod" has no place in a list of Secrets"#]]);
-    check(&list("List", "  apiVersion: v1\n  kind: Service\n"), expect![[r#"line 6, column 9: items[0].kind: "Service" is not run here; only Pod, ConfigMap and Secret are"#]]);
+    check(
+        &list("SecretList", "  kind: Pod\n"),
+        expect![[r#"line 5, column 9: items[0].kind: "Pod" has no place in a list of Secrets"#]],
+    );
+    check(
+        &list("List", "  apiVersion: v1\n  kind: Service\n"),
+        expect![[
+            r#"line 6, column 9: items[0].kind: "Service" is not run here; only Pod, ConfigMap and Secret are"#
+        ]],
+    );
 }
