@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use testkit::{Node, PodManifest, binaries, host};
+use testkit::{Image, Node, PodManifest, Registry, binaries, host, registry};
 
 fn mounts(list: &[(&str, &str)]) -> Value {
     list.iter().map(|(name, path)| json!({"name": name, "mountPath": path})).collect()
@@ -255,6 +255,32 @@ fn links_in_a_volume_lead_nowhere() -> Result<()> {
     node.manifests.remove_pod("victim")?;
     wait_no_trace(&node, "victim", &uid)?;
     assert_eq!(intact(), ("precious".to_owned(), "precious".to_owned(), 2));
+    Ok(())
+}
+
+#[test]
+fn a_pull_secret_opens_the_registry() -> Result<()> {
+    let node = Node::start()?;
+    let registry = Registry::start(node.containerd.dir(), true)?;
+    let image = registry.push(&Image::pause(), "secret/app", "1")?;
+    let logins = json!({"auths": {registry.host(): {"auth": registry::LOGIN_BASE64}}});
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"},
+        "type": "kubernetes.io/dockerconfigjson",
+        "stringData": {".dockerconfigjson": logins.to_string()},
+    });
+    let pod = |name: &str| {
+        PodManifest::pause(name).with("image", json!(image)).with("imagePullPolicy", json!("Always"))
+    };
+    let owner = pod("owner").spec("imagePullSecrets", json!([{"name": "login"}]));
+    node.manifests.put_pod(&owner)?;
+    node.wait_says(&["events"], &["FailedToRetrieveImagePullSecret"])?;
+    node.manifests.put("login.json", secret.to_string())?;
+    node.wait_running("owner").with_context(|| registry.log_tail())?;
+    node.manifests.put_pod(&pod("stranger"))?;
+    node.wait_pod("stranger", "to be refused", |pod| {
+        pod.container("main").is_ok_and(|main| main.reason.contains("ImagePull"))
+    })?;
     Ok(())
 }
 

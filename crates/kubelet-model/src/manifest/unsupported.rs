@@ -100,6 +100,7 @@ const POD_FIELDS: &[&str] = &[
     "spec.hostUsers",
     "spec.hostname",
     "spec.hostnameOverride",
+    "spec.imagePullSecrets",
     "spec.nodeName",
     "spec.nodeSelector",
     "spec.overhead",

@@ -80,8 +80,11 @@ fn check_spec(spec: &PodSpec, field: &Field, report: &mut Report) {
         ("runtimeClassName", &spec.runtime_class_name),
     ];
     for (index, secret) in spec.image_pull_secrets.iter().flatten().enumerate() {
-        let field = field.key("imagePullSecrets").index(index).key("name");
-        report.check(&field, names::dns_subdomain(&secret.name));
+        // As upstream: one without a name is passed over.
+        if !secret.name.is_empty() {
+            let field = field.key("imagePullSecrets").index(index).key("name");
+            report.check(&field, names::dns_subdomain(&secret.name));
+        }
     }
     for (key, value) in subdomain_fields {
         if let Some(value) = given(value) {

@@ -17,7 +17,7 @@ pub(super) fn pod(spec: &str) -> DesiredPod {
 
 /// As [`pod`], with more fields in its metadata and its container, each with a
 /// comma in front.
-pub(super) fn pod_with(metadata: &str, container: &str, spec: &str) -> DesiredPod {
+pub(crate) fn pod_with(metadata: &str, container: &str, spec: &str) -> DesiredPod {
     let comma = if spec.is_empty() { "" } else { "," };
     let json = format!(
         r#"{{"metadata":{{"name":"web-node","namespace":"ns","uid":"u1"{metadata}}},
