@@ -270,7 +270,9 @@ fn a_pull_secret_opens_the_registry() -> Result<()> {
         "stringData": {".dockerconfigjson": logins.to_string()},
     });
     let pod = |name: &str| {
-        PodManifest::pause(name).with("image", json!(image)).with("imagePullPolicy", json!("Always"))
+        PodManifest::pause(name)
+            .with("image", json!(image))
+            .with("imagePullPolicy", json!("Always"))
     };
     let owner = pod("owner").spec("imagePullSecrets", json!([{"name": "login"}]));
     node.manifests.put_pod(&owner)?;

@@ -6,14 +6,8 @@ use kubelet_sim::{PodTemplate, Program, Restart, SimWorld, VolumeSet};
 
 use crate::{SOON, node_with, web};
 
-const ALL: VolumeSet = VolumeSet {
-    disk: true,
-    memory: true,
-    host: true,
-    given: true,
-    part: true,
-    config: false,
-};
+const ALL: VolumeSet =
+    VolumeSet { disk: true, memory: true, host: true, given: true, part: true, config: false };
 
 fn with_all() -> PodTemplate {
     PodTemplate::steady("web").with_volumes(ALL)
