@@ -77,11 +77,7 @@ struct SourcePorts {
 
 /// Starts every configured source. Returns what should run, and the objects that
 /// pods may use.
-pub fn start(
-    settings: &Settings,
-    ports: &Ports,
-    recorder: &Recorder,
-) -> (PodSetReader, Objects) {
+pub fn start(settings: &Settings, ports: &Ports, recorder: &Recorder) -> (PodSetReader, Objects) {
     start_with(
         settings,
         &SourcePorts {
