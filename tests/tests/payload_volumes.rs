@@ -3,10 +3,14 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use testkit::{Image, Node, PodManifest, Registry, binaries, host, registry};
+
+/// Time for a pod to start once nothing keeps it, on a busy machine.
+const PROMPT: Duration = Duration::from_secs(5);
 
 fn mounts(list: &[(&str, &str)]) -> Value {
     list.iter().map(|(name, path)| json!({"name": name, "mountPath": path})).collect()
@@ -196,7 +200,7 @@ fn variables_come_from_objects() -> Result<()> {
 #[test]
 fn a_pod_waits_for_its_object() -> Result<()> {
     let node = Node::start()?;
-    let pod = PodManifest::script("waits", "cat /keys/token; exec sleep 1000")
+    let pod = PodManifest::script("waits", "cat /keys/token; echo; exec sleep 1000")
         .with("volumeMounts", mounts(&[("keys", "/keys")]))
         .spec("volumes", json!([{"name": "keys", "secret": {"secretName": "keys"}}]));
     node.manifests.put_pod(&pod)?;
@@ -214,8 +218,12 @@ fn a_pod_waits_for_its_object() -> Result<()> {
         ensure!(said.contains("a valid config key must consist of"), "{}", node.klet.log_tail());
         Ok(())
     })?;
+    let asked = Instant::now();
     node.manifests.put("keys.json", secret("keys", json!({"token": "here"})))?;
     node.wait_word("waits", "main", "here")?;
+    // The object's arrival wakes the pod: neither a pause nor a rescan passes first.
+    let taken = asked.elapsed();
+    assert!(taken < PROMPT, "the pod started only after {taken:?}");
     Ok(())
 }
 
