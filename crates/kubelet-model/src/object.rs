@@ -61,6 +61,8 @@ impl fmt::Display for ObjectKey {
 pub struct ConfigObject {
     /// Which it is.
     pub key: ObjectKey,
+    /// Tells it from others that have its name at other times or places.
+    pub uid: String,
     /// What a Secret says it is for, such as `kubernetes.io/dockerconfigjson`.
     pub secret_type: String,
     /// Values; those of a ConfigMap are text.
@@ -102,6 +104,7 @@ mod tests {
     fn values_are_never_printed() {
         let object = ConfigObject {
             key: ObjectKey::new(ObjectKind::Secret, "ns", "s"),
+            uid: String::new(),
             secret_type: String::new(),
             data: BTreeMap::from([("password".to_owned(), b"hunter2".to_vec())]),
             binary: BTreeMap::new(),

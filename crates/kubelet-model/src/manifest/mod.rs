@@ -69,7 +69,13 @@ pub fn prepare(bytes: &[u8], node_name: &str, origin: &Origin) -> Result<Prepare
         problems.sort_by_key(|problem| (problem.line.is_none(), problem.line));
         return Err(problems);
     }
-    let objects = objects.into_iter().map(Arc::new).collect();
+    let named = |mut object: ConfigObject| {
+        if object.uid.is_empty() {
+            object.uid = identity::object_uid(&object.key, node_name, origin);
+        }
+        Arc::new(object)
+    };
+    let objects = objects.into_iter().map(named).collect();
     Ok(Prepared { pods: prepared, objects, warnings })
 }
 

@@ -51,7 +51,7 @@ pub(super) fn decode(
     fields.remove("apiVersion");
     fields.remove("kind");
     let metadata = fields.remove("metadata").unwrap_or_default();
-    let key = key_of(kind, &metadata, &root.key("metadata"), &mut problems);
+    let (key, uid) = identity_of(kind, &metadata, &root.key("metadata"), &mut problems);
     let mut take = |name: &str, how: Form| {
         let values = fields.remove(name).unwrap_or_default();
         decode_values(values, how, &root.key(name), &mut problems)
@@ -86,12 +86,18 @@ pub(super) fn decode(
     for name in fields.keys() {
         warnings.add(&root.key(name), "unknown field, ignored");
     }
-    let object = ConfigObject { key, secret_type, data, binary };
+    let object = ConfigObject { key, uid, secret_type, data, binary };
     check(&object, &root, &mut problems);
     DecodedObject { object, problems }
 }
 
-fn key_of(kind: ObjectKind, metadata: &Value, field: &Field, problems: &mut Report) -> ObjectKey {
+/// Which object it is, and the uid it gives itself, if it does.
+fn identity_of(
+    kind: ObjectKind,
+    metadata: &Value,
+    field: &Field,
+    problems: &mut Report,
+) -> (ObjectKey, String) {
     let mut text = |key: &str| match metadata.get(key) {
         Some(Value::String(text)) => text.clone(),
         None | Some(Value::Null) => String::new(),
@@ -100,7 +106,7 @@ fn key_of(kind: ObjectKind, metadata: &Value, field: &Field, problems: &mut Repo
             String::new()
         }
     };
-    let (name, namespace) = (text("name"), text("namespace"));
+    let (name, namespace, uid) = (text("name"), text("namespace"), text("uid"));
     let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
     if name.is_empty() {
         problems.add(&field.key("name"), "missing");
@@ -108,7 +114,7 @@ fn key_of(kind: ObjectKind, metadata: &Value, field: &Field, problems: &mut Repo
         problems.check(&field.key("name"), names::dns_subdomain(&name));
     }
     problems.check(&field.key("namespace"), names::dns_label(&namespace));
-    ObjectKey { kind, namespace, name }
+    (ObjectKey { kind, namespace, name }, uid)
 }
 
 /// How values are written.

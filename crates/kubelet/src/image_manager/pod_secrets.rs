@@ -19,7 +19,15 @@ const LEGACY: (&str, &str) = ("kubernetes.io/dockercfg", ".dockercfg");
 
 /// The logins of a pod's secrets.
 #[derive(Debug, Default)]
-pub struct PodSecrets(Vec<(ObjectKey, Logins)>);
+pub struct PodSecrets(Vec<Known>);
+
+/// A secret and its logins.
+#[derive(Debug)]
+struct Known {
+    key: ObjectKey,
+    uid: String,
+    logins: Logins,
+}
 
 /// A login, and the secret it is from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,10 +43,10 @@ impl PodSecrets {
         let names = pod.spec().image_pull_secrets.iter().flatten().map(|secret| &secret.name);
         for name in names.filter(|name| !name.is_empty()) {
             let key = ObjectKey::new(ObjectKind::Secret, pod.namespace(), name);
-            let logins = objects.get(&key).map(|object| read(&object));
-            match logins {
-                Some(Ok(logins)) => found.push((key, logins)),
-                Some(Err(error)) => {
+            let known = objects.get(&key).map(|object| (object.uid.clone(), read(&object)));
+            match known {
+                Some((uid, Ok(logins))) => found.push(Known { key, uid, logins }),
+                Some((_, Err(error))) => {
                     tracing::warn!(secret = %key, %error, "pull secret not used");
                     missing.push(name.clone());
                 }
@@ -51,19 +59,18 @@ impl PodSecrets {
     /// Every login for a repository, the most specific place first.
     pub(super) fn find(&self, repository: &str) -> Vec<SecretLogin> {
         let mut all = Keyring::default();
-        self.0.iter().for_each(|(_, logins)| all.add(logins));
+        self.0.iter().for_each(|known| all.add(&known.logins));
         let from = |login: &Login| {
-            self.0.iter().find(|(_, logins)| {
+            self.0.iter().find(|known| {
                 let mut own = Keyring::default();
-                own.add(logins);
+                own.add(&known.logins);
                 own.find(repository).contains(login)
             })
         };
         let tracked = |login: Login| {
-            let (key, _) = from(&login)?;
+            let Known { key, uid, .. } = from(&login)?;
             let secret = PullSecret {
-                // A manifest gives no uid: namespace and name tell secrets apart.
-                uid: String::new(),
+                uid: uid.clone(),
                 namespace: key.namespace.clone(),
                 name: key.name.clone(),
                 credential_hash: hash_of(&login),
@@ -115,6 +122,7 @@ mod tests {
     fn secret(name: &str, secret_type: &str, key: &str, content: &str) -> Arc<ConfigObject> {
         Arc::new(ConfigObject {
             key: ObjectKey::new(ObjectKind::Secret, "ns", name),
+            uid: format!("uid-of-{name}"),
             secret_type: secret_type.to_owned(),
             data: BTreeMap::from([(key.to_owned(), content.into())]),
             binary: BTreeMap::new(),
@@ -143,8 +151,11 @@ mod tests {
         let (secrets, missing) = PodSecrets::of(&pod, &objects);
         assert_eq!(missing, ["broken", "none"]);
         let found = secrets.find("r.io/team/app");
-        let users = found.iter().map(|one| (one.login.username.as_str(), one.secret.name.as_str()));
-        assert_eq!(users.collect::<Vec<_>>(), [("legacy", "legacy"), ("json", "json")]);
+        let users = found.iter().map(|SecretLogin { login, secret }| {
+            (login.username.as_str(), secret.name.as_str(), secret.uid.as_str())
+        });
+        let expected = [("legacy", "legacy", "uid-of-legacy"), ("json", "json", "uid-of-json")];
+        assert_eq!(users.collect::<Vec<_>>(), expected);
         assert_eq!(secrets.find("elsewhere.io/app"), []);
         assert!(!format!("{secrets:?} {found:?}").contains("s3cret"));
     }

@@ -15,6 +15,7 @@ fn key(name: &str) -> ObjectKey {
 fn object(name: &str, value: &str) -> Arc<ConfigObject> {
     Arc::new(ConfigObject {
         key: key(name),
+        uid: String::new(),
         secret_type: String::new(),
         data: BTreeMap::from([("k".to_owned(), value.into())]),
         binary: BTreeMap::new(),

@@ -58,6 +58,7 @@ mod tests {
     fn object(name: &str, bytes: usize) -> Arc<ConfigObject> {
         Arc::new(ConfigObject {
             key: ObjectKey::new(ObjectKind::Secret, "ns", name),
+            uid: String::new(),
             secret_type: String::new(),
             data: BTreeMap::from([("k".to_owned(), vec![0; bytes])]),
             binary: BTreeMap::new(),

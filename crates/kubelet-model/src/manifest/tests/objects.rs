@@ -2,7 +2,8 @@
 
 use expect_test::expect;
 
-use super::{check, prepare_text};
+use super::super::{Origin, prepare};
+use super::{check, file, prepare_text};
 use crate::object::{ConfigObject, ObjectKind};
 
 fn objects(text: &str) -> Vec<ConfigObject> {
@@ -118,4 +119,26 @@ fn lists_hold_what_their_name_says() {
             r#"line 6, column 9: items[0].kind: "Service" is not run here; only Pod, ConfigMap and Secret are"#
         ]],
     );
+}
+
+#[test]
+fn an_object_keeps_its_uid_while_its_values_change() {
+    let uid = |name: &str, value: &str, more: &str, origin: &Origin| {
+        let text = format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}{more}}}\nstringData: {{k: {value}}}"
+        );
+        let prepared = prepare(text.as_bytes(), "n1", origin).expect("a good manifest");
+        prepared.objects[0].uid.clone()
+    };
+    let here = file("/manifests/a");
+    let first = uid("s", "old", "", &here);
+    assert_eq!((first.len(), &first), (32, &uid("s", "new", "", &here)));
+    let others = [
+        uid("t", "old", "", &here),
+        uid("s", "old", ", namespace: other", &here),
+        uid("s", "old", "", &file("/manifests/b")),
+        uid("s", "old", "", &Origin::Url("http://x".into())),
+    ];
+    assert!(others.iter().all(|other| *other != first), "{first} {others:?}");
+    assert_eq!(uid("s", "old", ", uid: mine", &here), "mine");
 }

@@ -22,7 +22,13 @@ fn object(kind: ObjectKind, name: &str, data: &[(&str, &str)]) -> Arc<ConfigObje
         ObjectKind::Secret => BTreeMap::new(),
     };
     let key = ObjectKey::new(kind, "ns", name);
-    Arc::new(ConfigObject { key, secret_type: String::new(), data: data.collect(), binary })
+    Arc::new(ConfigObject {
+        key,
+        uid: String::new(),
+        secret_type: String::new(),
+        data: data.collect(),
+        binary,
+    })
 }
 
 fn objects() -> Objects {
