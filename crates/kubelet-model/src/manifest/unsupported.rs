@@ -22,6 +22,7 @@ macro_rules! container_fields {
             concat!("spec.", $list, ".*.env.*.value"),
             concat!("spec.", $list, ".*.env.*.valueFrom.configMapKeyRef"),
             concat!("spec.", $list, ".*.env.*.valueFrom.fieldRef"),
+            concat!("spec.", $list, ".*.env.*.valueFrom.fileKeyRef"),
             concat!("spec.", $list, ".*.env.*.valueFrom.resourceFieldRef"),
             concat!("spec.", $list, ".*.env.*.valueFrom.secretKeyRef"),
             concat!("spec.", $list, ".*.envFrom"),

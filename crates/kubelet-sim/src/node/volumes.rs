@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kubelet::ports::{Publication, SubPathBind, VolumeError, VolumeHost};
-use mounts::MountsError;
 use mounts::host_path::{HostPathError, HostPathType};
 use mounts::mount::{HugePages, Tmpfs};
 use mounts::ownership::{ChangePolicy, FsGroup, Owned};
 use mounts::publish::Published;
+use mounts::{Beginning, MountsError};
 use rand::RngExt;
 use tokio::time::sleep;
 
@@ -293,6 +293,23 @@ impl VolumeHost for SimVolumes {
             let now_ns = state.wall_ns();
             state.files.make_dir(&dir, now_ns);
             Ok(())
+        })
+        .await
+    }
+
+    async fn read_inside(
+        &self,
+        volume: &Path,
+        path: &Path,
+        limit: usize,
+    ) -> Result<Beginning, VolumeError> {
+        let file = volume.join(path.strip_prefix("/").unwrap_or(path));
+        self.run(volume, "read a file in", move |state| match state.files.content(&file) {
+            Some(content) => {
+                let data = content.iter().copied().take(limit).collect();
+                Ok(Beginning { data, whole: content.len() <= limit })
+            }
+            None => Err(MountsError::BadPath { path: file, why: "is missing" }.into()),
         })
         .await
     }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use mounts::Beginning;
 use mounts::host_path::HostPathType;
 use mounts::mount::{HugePages, Tmpfs};
 use mounts::ownership::{ChangePolicy, FsGroup, Owned};
@@ -178,6 +179,18 @@ impl VolumeHost for RealVolumeHost {
         let (root, path) = (volume.to_owned(), path.to_owned());
         let make = move || Ok(mounts::sub_path::make_inside(&root, &path, mode)?);
         self.run(volume, what, make).await
+    }
+
+    async fn read_inside(
+        &self,
+        volume: &Path,
+        path: &Path,
+        limit: usize,
+    ) -> Result<Beginning, VolumeError> {
+        let what = format!("reading {limit} bytes of {} in", path.display());
+        let (root, path) = (volume.to_owned(), path.to_owned());
+        let read = move || Ok(mounts::read_inside(&root, &path, limit)?);
+        self.run(volume, what, read).await
     }
 
     async fn publish(&self, dir: &Path, files: &Publication) -> Result<Published, VolumeError> {

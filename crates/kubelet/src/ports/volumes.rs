@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use mounts::MountsError;
 use mounts::host_path::{HostPathError, HostPathType};
 use mounts::mount::{HugePages, Tmpfs};
 use mounts::ownership::{ChangePolicy, FsGroup, Owned};
 use mounts::publish::{Payload, Published};
+use mounts::{Beginning, MountsError};
 
 /// Why something could not be done to a volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -114,6 +114,13 @@ pub trait VolumeHost: Send + Sync + 'static {
     ) -> Result<Owned, VolumeError>;
     /// Makes a directory in a volume, and those that lead to it.
     async fn make_inside(&self, volume: &Path, path: &Path, mode: u32) -> Result<(), VolumeError>;
+    /// Reads a file in a volume, up to a limit; links in it never lead out of it.
+    async fn read_inside(
+        &self,
+        volume: &Path,
+        path: &Path,
+        limit: usize,
+    ) -> Result<Beginning, VolumeError>;
     /// Makes a directory show exactly these files.
     async fn publish(&self, dir: &Path, files: &Publication) -> Result<Published, VolumeError>;
     /// Binds a part of a volume to a place of its own, and tells where.

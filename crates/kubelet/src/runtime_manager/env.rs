@@ -1,6 +1,6 @@
 //! The container's environment, and `$(VAR)` expansion.
 //!
-//! Looks up ConfigMaps and Secrets and changes nothing. A standalone node holds no
+//! Looks up ConfigMaps, Secrets and files that were read, and changes nothing. A standalone node holds no
 //! Services. Upstream: makeEnvironmentVariables in pkg/kubelet/kubelet_pods.go,
 //! third_party/forked/golang/expansion.
 
@@ -11,7 +11,17 @@ use k8s_openapi::api::core::v1::{Container, EnvVarSource};
 use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind};
 
 use super::downward::{self, Place};
+use super::env_file::EnvFiles;
 use crate::object_cache::Objects;
+
+/// Where values come from, besides the pod and its node.
+#[derive(Clone, Copy)]
+pub(super) struct Sources<'a> {
+    /// ConfigMaps and Secrets.
+    pub(super) objects: &'a Objects,
+    /// Files that containers wrote.
+    pub(super) files: &'a EnvFiles,
+}
 
 /// The resolved environment of a container: what whole objects give, then its own,
 /// in definition order; a later definition of a name replaces the earlier one.
@@ -19,11 +29,11 @@ pub(super) fn environment(
     pod: &DesiredPod,
     container: &Container,
     place: &Place<'_>,
-    objects: &Objects,
+    sources: Sources<'_>,
 ) -> Result<Vec<(String, String)>, String> {
     let mut names: Vec<String> = Vec::new();
     let mut values: BTreeMap<String, String> = BTreeMap::new();
-    for (name, value) in from_objects(pod, container, objects)? {
+    for (name, value) in from_objects(pod, container, sources.objects)? {
         if values.insert(name.clone(), value).is_none() {
             names.push(name);
         }
@@ -31,7 +41,7 @@ pub(super) fn environment(
     for var in container.env.iter().flatten() {
         let value = match (var.value.as_deref().unwrap_or_default(), &var.value_from) {
             ("", None) => String::new(),
-            ("", Some(source)) => match from_source(pod, container, source, place, objects)? {
+            ("", Some(source)) => match from_source(pod, container, source, place, sources)? {
                 Some(value) => value,
                 None => continue,
             },
@@ -124,7 +134,7 @@ fn from_source(
     container: &Container,
     source: &EnvVarSource,
     place: &Place<'_>,
-    objects: &Objects,
+    Sources { objects, files }: Sources<'_>,
 ) -> Result<Option<String>, String> {
     if let Some(selector) = &source.field_ref {
         return downward::field(pod, &selector.field_path, place).map(Some);
@@ -136,11 +146,12 @@ fn from_source(
         let which = (ObjectKind::ConfigMap, map.name.as_str(), map.key.as_str());
         return one_of(objects, pod, which, map.optional);
     }
-    match &source.secret_key_ref {
-        Some(secret) => {
-            let which = (ObjectKind::Secret, secret.name.as_str(), secret.key.as_str());
-            one_of(objects, pod, which, secret.optional)
-        }
+    if let Some(secret) = &source.secret_key_ref {
+        let which = (ObjectKind::Secret, secret.name.as_str(), secret.key.as_str());
+        return one_of(objects, pod, which, secret.optional);
+    }
+    match &source.file_key_ref {
+        Some(file) => files.value(file),
         None => Ok(Some(String::new())),
     }
 }
@@ -192,6 +203,7 @@ mod tests {
     use super::*;
     use crate::container_manager::allocatable::Allocatable;
     use crate::object_cache;
+    use crate::runtime_manager::env_file::testing;
     use crate::runtime_manager::testing::pod_with;
 
     #[test]
@@ -225,10 +237,15 @@ mod tests {
 
     fn resolve_with(container: &str, objects: &Objects) -> Result<Vec<String>, String> {
         let pod = pod_with("", container, "");
+        let files = EnvFiles::default();
+        resolve_in(&pod, Sources { objects, files: &files })
+    }
+
+    fn resolve_in(pod: &DesiredPod, sources: Sources<'_>) -> Result<Vec<String>, String> {
         let ips = ["10.0.0.2".to_owned()];
         let allocatable = Allocatable { cpu_milli: 2_000, memory_bytes: 1 };
         let place = Place { pod_ips: &ips, node_ips: &ips, allocatable };
-        let env = environment(&pod, &pod.spec().containers[0], &place, objects)?;
+        let env = environment(pod, &pod.spec().containers[0], &place, sources)?;
         Ok(env.iter().map(|(name, value)| format!("{name}={value}")).collect())
     }
 
@@ -244,6 +261,32 @@ mod tests {
         let expected =
             ["A=21", "B=1$(C)", "C=3", "E=", "IP=10.0.0.2", "CPU=2", "URL=http://10.0.0.2/2"];
         assert_eq!(env.expect("a good environment"), expected);
+    }
+
+    #[test]
+    fn files_give_variables() {
+        let of = |name: &str, key: &str, more: &str| {
+            let file = format!(r#"{{"volumeName":"v","path":"f","key":"{key}"{more}}}"#);
+            format!(r#"{{"name":"{name}","valueFrom":{{"fileKeyRef":{file}}}}}"#)
+        };
+        let optional = r#","optional":true"#;
+        for (variables, text, expected) in [
+            (of("V", "A", ""), "A='$(V)'", Ok("V=$(V) W=<$(V)>")),
+            (of("V", "A", ""), "B='x'", Err("key \"A\" not found in file \"/pods/v/f\"")),
+            (of("V", "A", optional), "B='x'", Ok("W=<$(V)>")),
+            (of("V", "A", optional), "A", Err("couldn't parse env file: ")),
+        ] {
+            let last = r#"{"name":"W","value":"<$(V)>"}"#;
+            let pod = pod_with("", &format!(r#","env":[{variables},{last}]"#), "");
+            let files = testing::files(&pod.spec().containers[0], ("v", "f"), text);
+            let sources = Sources { objects: &Objects::default(), files: &files };
+            match (resolve_in(&pod, sources), expected) {
+                (Ok(env), expected) => assert_eq!(Ok(env.join(" ").as_str()), expected, "{text}"),
+                (Err(error), expected) => {
+                    assert!(expected.is_err_and(|part| error.contains(part)), "{error}");
+                }
+            }
+        }
     }
 
     #[test]
@@ -277,6 +320,7 @@ mod tests {
             let data = data.iter().map(|(key, value)| ((*key).to_owned(), value.to_vec()));
             Arc::new(ConfigObject {
                 key: ObjectKey::new(kind, "ns", name),
+                uid: String::new(),
                 secret_type: String::new(),
                 data: data.collect(),
                 binary: BTreeMap::from([("logo".to_owned(), vec![1])]),

@@ -9,6 +9,7 @@ mod container_spec;
 pub(crate) mod dns;
 mod downward;
 pub(crate) mod env;
+mod env_file;
 mod executor;
 mod hooks;
 mod hostname;

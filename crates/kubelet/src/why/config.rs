@@ -16,6 +16,15 @@ pub(super) fn config_error(case: Case<'_>) -> Finding {
                 "Or remove runAsNonRoot if root is what you want.",
             ],
         )
+    } else if has("env file") || has("environment variable key") || has("filekeyref") {
+        (
+            "a variable comes from a file that does not give it",
+            vec![
+                "The file must be there before the container starts: let an init container write it, as lines NAME='value'.",
+                "Check fileKeyRef: volumeName (an emptyDir that some container of the pod mounts), path (in the volume) and key.",
+                "Mark the reference optional: true if the container can do without the key; the file must be there all the same.",
+            ],
+        )
     } else if has("couldn't find key") {
         (
             "a ConfigMap or Secret it refers to lacks a key",

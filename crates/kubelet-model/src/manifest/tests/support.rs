@@ -111,11 +111,10 @@ fn of_volumes_images_empty_dirs_and_host_paths_pass() {
 fn refuses_every_other_field() {
     check(
         &with_container(
-            "env: [{name: A, valueFrom: {fileKeyRef: {volumeName: v, path: p, key: k}}}, {name: B, valueFrom: {resourceFieldRef: {resource: limits.ephemeral-storage}}}]\nresources: {limits: {example.com/gpu: 1, ephemeral-storage: 1Gi, cpu: 1}}\nsecurityContext: {windowsOptions: {hostProcess: true}}",
+            "env: [{name: B, valueFrom: {resourceFieldRef: {resource: limits.ephemeral-storage}}}]\nresources: {limits: {example.com/gpu: 1, ephemeral-storage: 1Gi, cpu: 1}}\nsecurityContext: {windowsOptions: {hostProcess: true}}",
         ),
         expect![[r#"
-            line 9, column 45: spec.containers[0].env[0].valueFrom.fileKeyRef: not supported by this release
-            line 9, column 121: spec.containers[0].env[1].valueFrom.resourceFieldRef: not supported by this release
+            line 9, column 51: spec.containers[0].env[0].valueFrom.resourceFieldRef: not supported by this release
             line 10, column 65: spec.containers[0].resources.limits[ephemeral-storage]: not supported by this release
             line 10, column 43: spec.containers[0].resources.limits[example.com/gpu]: not supported by this release
             line 10, column 16: spec.containers[0].resources.requests[ephemeral-storage]: not supported by this release

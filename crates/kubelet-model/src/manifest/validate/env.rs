@@ -1,6 +1,8 @@
 //! Environment variables and where their values come from.
 
-use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ResourceFieldSelector};
+use k8s_openapi::api::core::v1::{
+    EnvVar, EnvVarSource, FileKeySelector, PodSpec, ResourceFieldSelector,
+};
 
 use super::super::problem::{Field, Report, quote};
 use super::containers::View;
@@ -20,9 +22,9 @@ const POD_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
-pub(super) fn check(container: &View<'_>, field: &Field, report: &mut Report) {
+pub(super) fn check(container: &View<'_>, spec: &PodSpec, field: &Field, report: &mut Report) {
     for (index, env) in container.env.iter().flatten().enumerate() {
-        check_variable(env, &field.key("env").index(index), report);
+        check_variable(env, spec, &field.key("env").index(index), report);
     }
     for (index, from) in container.env_from.iter().flatten().enumerate() {
         let field = field.key("envFrom").index(index);
@@ -42,7 +44,7 @@ pub(super) fn check(container: &View<'_>, field: &Field, report: &mut Report) {
     }
 }
 
-fn check_variable(env: &EnvVar, field: &Field, report: &mut Report) {
+fn check_variable(env: &EnvVar, spec: &PodSpec, field: &Field, report: &mut Report) {
     report.check(&field.key("name"), names::env_name(&env.name));
     let Some(source) = &env.value_from else {
         return;
@@ -52,6 +54,27 @@ fn check_variable(env: &EnvVar, field: &Field, report: &mut Report) {
         report.add(&field, "cannot be set together with value");
     }
     check_source(source, &field, report);
+    if let Some(selector) = &source.file_key_ref {
+        check_file(selector, spec, &field.key("fileKeyRef"), report);
+    }
+}
+
+/// A file that containers of the pod write, and so in a volume that is theirs alone.
+fn check_file(selector: &FileKeySelector, spec: &PodSpec, field: &Field, report: &mut Report) {
+    report.check(&field.key("key"), names::env_name(&selector.key));
+    if selector.path.is_empty() {
+        report.add(&field.key("path"), "missing");
+    }
+    report.check(&field.key("path"), names::no_backsteps(&selector.path));
+    let (name, field) = (&selector.volume_name, field.key("volumeName"));
+    match spec.volumes.iter().flatten().find(|volume| volume.name == *name) {
+        _ if name.is_empty() => report.add(&field, "missing"),
+        None => report.add(&field, format!("no volume is named {}", quote(name))),
+        Some(volume) if volume.empty_dir.is_none() => {
+            report.add(&field, format!("volume {} is not an emptyDir", quote(name)));
+        }
+        Some(_) => {}
+    }
 }
 
 fn check_source(source: &EnvVarSource, field: &Field, report: &mut Report) {

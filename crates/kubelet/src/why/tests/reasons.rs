@@ -110,6 +110,12 @@ fn configuration_errors_name_the_field() {
             "key k in Secret ns/s is no text and cannot be a variable; mount it as a file",
             "as a volume",
         ),
+        ("CreateContainerConfigError", "couldn't parse env file: cannot open x", "init container"),
+        (
+            "CreateContainerConfigError",
+            "environment variable key \"SECRET\" not found in file \"/v/f\"",
+            "fileKeyRef",
+        ),
         ("CreateContainerConfigError", "failed to prepare subPath for volumeMount", "subPathExpr"),
         (
             "CreateContainerError",
