@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use testkit::{Node, PodManifest};
+use testkit::{Node, PodManifest, binaries};
 
 fn from_file(name: &str, path: &str, key: &str, optional: bool) -> Value {
     let file = json!({"volumeName": "shared", "path": path, "key": key, "optional": optional});
@@ -27,11 +27,11 @@ fn complaint(node: &Node, pod: &str) -> Result<String> {
     Ok(main.message.clone())
 }
 
-fn wait_complaint(node: &Node, pod: &str, wanted: &str) -> Result<()> {
+fn wait_complaint(node: &Node, pod: &str, wanted: &str) -> Result<String> {
     node.eventually(&format!("{pod} to say {wanted:?}"), || {
         let message = complaint(node, pod)?;
         ensure!(message.contains(wanted), "it says {message:?}");
-        Ok(())
+        Ok(message)
     })
 }
 
@@ -98,6 +98,15 @@ fn a_container_waits_for_its_file() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn the_example_runs() -> Result<()> {
+    let node = Node::start()?;
+    let path = binaries::workspace().join("examples/volumes/env-file.yaml");
+    node.manifests.put("env-file.yaml", fs::read_to_string(path)?)?;
+    node.wait_word("env-file", "show", "this is Linux")?;
+    Ok(())
+}
+
 /// Whoever writes the file puts something else in its place, for the agent to
 /// read or to hang on.
 #[test]
@@ -105,28 +114,31 @@ fn nothing_but_a_file_of_the_volume_is_read() -> Result<()> {
     let node = Node::start()?;
     let precious = node.containerd.dir().join("precious.env");
     fs::write(&precious, "WORD='precious'\n")?;
-    node.manifests.put_pod(&writer_and_reader("evil"))?;
-    wait_complaint(&node, "evil", "No such file or directory")?;
-    let put = |script: &str| {
-        node.run_in("evil", "writer", &format!("cd /shared && rm -rf app.env && {script}"))
-    };
-    let up = "../".repeat(12);
-    let path = precious.display();
-    for (script, wanted) in [
-        ("mkfifo app.env".to_owned(), "is not a regular file"),
-        (format!("ln -s {path} app.env"), "No such file or directory"),
-        ("mkdir app.env".to_owned(), "is not a regular file"),
-        (format!("ln -s {up}{path} app.env"), "No such file or directory"),
-        ("mknod app.env c 1 5".to_owned(), "is not a regular file"),
-        (format!("ln -s /proc/1/root{path} app.env"), "No such file or directory"),
-        ("ln -s app.env app.env".to_owned(), "symbolic link"),
-        ("head -c 2000000 /dev/zero | tr '\\0' '\\n' >app.env".to_owned(), "longer than 1048576"),
-    ] {
-        put(&script)?;
-        wait_complaint(&node, "evil", wanted)?;
+    let (path, up) = (precious.display(), "../".repeat(12));
+    let cases = [
+        ("pipe", "mkfifo app.env".to_owned(), "is not a regular file"),
+        ("device", "mknod app.env c 1 5".to_owned(), "is not a regular file"),
+        ("dir", "mkdir app.env".to_owned(), "is not a regular file"),
+        ("absolute", format!("ln -s {path} app.env"), "No such file or directory"),
+        ("relative", format!("ln -s {up}{path} app.env"), "No such file or directory"),
+        ("proc", format!("ln -s /proc/1/root{path} app.env"), "No such file or directory"),
+        ("loop", "ln -s app.env app.env".to_owned(), "symbolic link"),
+        ("long", "yes '' | head -c 2000000 >app.env".to_owned(), "longer than 1048576 bytes"),
+    ];
+    for (name, script, _) in &cases {
+        let pod = PodManifest::new(name)
+            .spec("volumes", shared(""))
+            .grace(0)
+            .init("evil", &format!("cd /shared && {script}"))
+            .with("volumeMounts", mount())
+            .container("main", "echo \"word $WORD\"; exec sleep 1000")
+            .with("env", json!([from_file("WORD", "app.env", "WORD", true)]));
+        node.manifests.put_pod(&pod)?;
     }
-    put("echo \"WORD='mine'\" >app.env")?;
-    node.wait_word("evil", "main", "word mine")?;
+    for (name, _, wanted) in &cases {
+        let message = wait_complaint(&node, name, wanted)?;
+        assert!(!message.contains("precious'"), "{message}");
+    }
     assert!(!fs::read_to_string(node.klet.log_path())?.contains("precious'"));
     Ok(())
 }
