@@ -177,7 +177,7 @@ impl Faults {
 
 /// Whether pods of this seed mount a ConfigMap.
 fn objects(seed: u64) -> bool {
-    StdRng::seed_from_u64(seed ^ 0x0b1e_c75).random_bool(0.5)
+    StdRng::seed_from_u64(seed ^ 0x00b1_ec75).random_bool(0.5)
 }
 
 /// Off in half of the seeds, else a rate below `max`, small rates being likelier.

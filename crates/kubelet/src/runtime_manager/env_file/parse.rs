@@ -108,8 +108,11 @@ impl<'t> Lines<'t> {
     }
 }
 
+/// A name and its value.
+type Variable<'t> = (&'t [u8], Vec<u8>);
+
 /// The next variable, if there is one more.
-fn next_variable<'t>(lines: &mut Lines<'t>) -> Result<Option<(&'t [u8], Vec<u8>)>, EnvFileError> {
+fn next_variable<'t>(lines: &mut Lines<'t>) -> Result<Option<Variable<'t>>, EnvFileError> {
     let line = loop {
         let Some(line) = lines.next()? else { return Ok(None) };
         let line = trim_start(line);
