@@ -1,6 +1,7 @@
 //! The ConfigMap that pods mount: it comes, changes, breaks and goes.
 //!
-//! Owns what it says now. Once all is quiet, the files of every pod say the same.
+//! Owns what it says now. Once all is quiet, the files of every pod that runs
+//! say the same.
 
 use std::path::{Path, PathBuf};
 
@@ -50,10 +51,16 @@ impl State {
         }
     }
 
-    /// Files of a pod that say something else than the ConfigMap.
+    /// Files of a pod that say something else than the ConfigMap. Those of a pod
+    /// without a sandbox may be old: one that waits for another of its name to go
+    /// has them from an earlier life, nobody reads them, and they are written anew
+    /// before its sandbox is made.
     pub(crate) fn stale_config(&self, pods: &Path) -> Option<String> {
         let wanted = self.config?.to_string();
         self.files.names_in(pods).into_iter().find_map(|dir| {
+            let uid = dir.file_name()?.to_str()?;
+            let mut sandboxes = self.objects.sandboxes.values();
+            sandboxes.find(|sandbox| sandbox.ready && sandbox.uid() == uid)?;
             let file = config_dir(&dir).join("..data/version");
             let text = self.files.content(&file)?;
             (text != wanted.as_bytes()).then(|| {
