@@ -113,6 +113,8 @@ pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
 pub static GATES: &[(&str, &str)] = &[
     // Off, containers are stopped with the signal of their image and no status tells it.
     ("ContainerStopSignals", "kubelet::runtime_manager"),
+    // Off, a variable that comes from a file is empty.
+    ("EnvFiles", "kubelet::runtime_manager"),
     // Off by name, the runtime is listed every second and its events are not followed.
     ("EventedPLEG", "kubelet::pleg"),
     // Off, the longest restart wait cannot be configured and is the old constant.

@@ -6,15 +6,18 @@
 
 pub mod action;
 pub mod backoff;
+pub mod base64;
 pub mod containers;
 pub mod event;
 pub mod hash;
 pub mod ids;
 pub mod manifest;
+pub mod object;
 pub mod observed;
 pub mod pod;
 pub mod probe;
 pub mod quantity;
+pub mod quote;
 pub mod reason;
 pub mod resources;
 pub mod restart;
@@ -25,6 +28,7 @@ pub use backoff::{Backoff, BackoffPolicy};
 pub use containers::ContainerKind;
 pub use event::{EventObject, EventType};
 pub use ids::{ContainerId, ContainerName, FullName, PodUid, SandboxId};
+pub use object::{ConfigObject, ObjectKey, ObjectKind};
 pub use observed::{ContainerState, Exit, ObservedContainer, ObservedPod, ObservedSandbox, RunsAs};
 pub use pod::{DesiredPod, PodSet, Source};
 pub use probe::{ProbeKind, ProbeResult, ProbeResults};

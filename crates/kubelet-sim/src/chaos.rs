@@ -103,6 +103,10 @@ impl State {
 
     /// Makes every spoilt manifest good again, by repair or removal.
     pub(crate) fn repair_manifests(&mut self, publishing: &Publishing) {
+        if self.faults.features.objects {
+            let version = self.rng.random_range(1..1_000_000);
+            self.publish_config(publishing, version);
+        }
         for place in self.oracle.spoilt_places() {
             let Place::File(file) = &place else { continue };
             let last = self.oracle.last_good(&place).cloned();
@@ -168,6 +172,10 @@ impl State {
     }
 
     fn churn(&mut self, publishing: &Publishing) -> Step {
+        if self.faults.features.objects && self.rng.random_bool(0.2) {
+            self.churn_config(publishing);
+            return Step::Done;
+        }
         let index = self.rng.random_range(0..FILES);
         let file = file_name(index);
         let place = Place::File(file.clone());

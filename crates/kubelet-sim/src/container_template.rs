@@ -170,6 +170,8 @@ pub struct Features {
     pub volumes: bool,
     /// How long a pod may be active.
     pub deadlines: bool,
+    /// A ConfigMap that pods mount.
+    pub objects: bool,
 }
 
 impl Features {
@@ -184,6 +186,8 @@ impl Features {
             sizes: rng.random_bool(0.5),
             volumes: rng.random_bool(0.5),
             deadlines: rng.random_bool(0.3),
+            // Drawn apart, so that old seeds keep their courses.
+            objects: false,
         }
     }
 }

@@ -155,7 +155,7 @@ impl Faults {
             images_absent: rng.random_bool(0.5),
             probe_lost: rate(&mut rng, 0.3),
             cgroup_error: rate(&mut rng, 0.3),
-            features: Features::swarm(&mut rng),
+            features: Features { objects: objects(seed), ..Features::swarm(&mut rng) },
             volume_error: rate(&mut rng, 0.3),
         }
     }
@@ -173,6 +173,11 @@ impl Faults {
             ..Self::none()
         }
     }
+}
+
+/// Whether pods of this seed mount a ConfigMap.
+fn objects(seed: u64) -> bool {
+    StdRng::seed_from_u64(seed ^ 0x00b1_ec75).random_bool(0.5)
 }
 
 /// Off in half of the seeds, else a rate below `max`, small rates being likelier.

@@ -13,6 +13,7 @@ mod agent;
 mod answers;
 mod chaos;
 pub mod checkers;
+mod config_map;
 mod container_template;
 mod deadlines;
 mod faults;

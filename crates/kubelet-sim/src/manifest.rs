@@ -206,6 +206,7 @@ impl PodTemplate {
         if features.sizes {
             pod.size_at_random(rng);
         }
+        pod.volumes.config = features.objects && rng.random_bool(0.5);
         pod
     }
 
@@ -396,6 +397,7 @@ mod tests {
             sizes: true,
             volumes: true,
             deadlines: true,
+            objects: true,
         };
         for i in 0..50 {
             let fixed = (i % 3 == 0).then(|| format!("uid-{i}"));

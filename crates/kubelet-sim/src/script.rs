@@ -50,6 +50,16 @@ impl SimWorld {
         self.world.lock().publish_url(templates)
     }
 
+    /// Writes the ConfigMap that pods mount, or removes it.
+    pub fn put_config(&mut self, version: Option<u64>) {
+        let _guard = self.rt.enter();
+        let mut state = self.world.lock();
+        match version {
+            Some(version) => state.publish_config(&self.publishing, version),
+            None => state.delete_config(&self.publishing),
+        }
+    }
+
     /// From now on probes of this port fail, or succeed again.
     pub fn set_port_well(&mut self, port: u16, well: bool) {
         let unwell = &mut self.world.lock().endpoints.unwell;

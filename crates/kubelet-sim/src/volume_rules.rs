@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use cri::v1;
 
 use crate::checkers::ReportedPod;
+use crate::config_map::config_dir;
 use crate::manifest::PodTemplate;
 use crate::runtime::{Container, short};
 use crate::world::State;
@@ -54,6 +55,10 @@ impl State {
         if let Some((name, _)) = missing {
             self.violate(pod, format!("sandbox asked for before volume {name} is there"));
         }
+        let config = config_dir(&Path::new(PODS).join(uid)).join("..data/version");
+        if template.volumes.config && !self.files.has(&config) {
+            self.violate(pod, "sandbox asked for before its ConfigMap is there".to_owned());
+        }
     }
 
     /// A container starts: what it mounts exists, and is what others of its pod
@@ -64,8 +69,8 @@ impl State {
         name: &str,
         mounts: &[v1::Mount],
     ) -> Option<String> {
-        let paths = mounts.iter().map(|mount| &mount.host_path);
-        for host_path in paths.filter(|path| is_volume(Path::new(path))) {
+        for mount in mounts.iter().filter(|mount| is_volume(Path::new(&mount.host_path))) {
+            let host_path = &mount.host_path;
             let path = Path::new(host_path);
             let which = self.which(path);
             if which.0.is_none() {
@@ -75,6 +80,9 @@ impl State {
             let same = host_path.contains("/volume-subpaths/") || known.is_none_or(|k| k == which);
             if !same {
                 return Some(format!("{name} finds volume {host_path} emptied"));
+            }
+            if mount.readonly {
+                continue;
             }
             let place = self.volumes.source_of(path).to_owned();
             if let Some(lost) = self.lost_below(&place) {
@@ -167,6 +175,9 @@ impl State {
                 }
                 _ => {}
             }
+        }
+        if let Some(stale) = self.stale_config(Path::new(PODS)) {
+            return Some(stale);
         }
         let known = |point: &&PathBuf| {
             let part = point.strip_prefix(PODS).ok().and_then(|part| part.iter().next());

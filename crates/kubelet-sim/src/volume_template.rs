@@ -6,6 +6,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
 
+use crate::config_map::CONFIG;
 use crate::manifest::PodTemplate;
 
 /// A directory of the host that the first pod makes.
@@ -26,17 +27,20 @@ pub struct VolumeSet {
     pub given: bool,
     /// A part of the last of them is mounted besides.
     pub part: bool,
+    /// The files of a ConfigMap, `config`.
+    pub config: bool,
 }
 
 impl VolumeSet {
     pub(crate) fn random(rng: &mut StdRng) -> Self {
         let mut yes = || rng.random_bool(0.5);
-        Self { disk: yes(), memory: yes(), host: yes(), given: yes(), part: yes() }
+        Self { disk: yes(), memory: yes(), host: yes(), given: yes(), part: yes(), config: false }
     }
 
     pub(crate) fn sources(self) -> Vec<(&'static str, Value)> {
         let host = |path: &str, kind: &str| json!({"hostPath": {"path": path, "type": kind}});
         let all = [
+            (self.config, CONFIG, json!({"configMap": {"name": CONFIG}})),
             (self.disk, "disk", json!({"emptyDir": {}})),
             (self.given, "given", host(HOST_GIVEN, "Directory")),
             (self.memory, "memory", json!({"emptyDir": {"medium": "Memory"}})),

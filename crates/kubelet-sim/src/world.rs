@@ -50,6 +50,8 @@ pub(crate) struct State {
     pub(crate) page: WebPage,
     pub(crate) endpoints: Endpoints,
     pub(crate) oracle: Oracle,
+    /// What the ConfigMap says; `None` if there is none.
+    pub(crate) config: Option<u64>,
     pub(crate) history: History,
     pub(crate) courses: Courses,
     pub(crate) answers: Answers,
@@ -115,6 +117,7 @@ impl World {
                 page: WebPage::default(),
                 endpoints: Endpoints::default(),
                 oracle: Oracle::default(),
+                config: None,
                 history: History::default(),
                 courses: Courses::default(),
                 answers: Answers::default(),

@@ -7,6 +7,7 @@ pub mod metrics;
 pub mod events;
 mod metered;
 pub mod progress;
+pub mod object_cache;
 pub mod pod_sources;
 pub mod pleg;
 pub mod container_logs;

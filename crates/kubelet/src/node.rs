@@ -218,6 +218,7 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         seccomp_default: flags.seccomp_default || wire.seccomp_default.unwrap_or(false),
         stop_signals: config.feature_gates.enabled("ContainerStopSignals"),
         allowed_unsafe_sysctls: unsafe_sysctls(wire.allowed_unsafe_sysctls.as_deref())?,
+        env_files: config.feature_gates.enabled("EnvFiles"),
         user_ids: user_ids(wire.user_namespaces.as_ref().and_then(|users| users.ids_per_pod))?,
         machine: machine::read(&RealFs),
     })

@@ -68,6 +68,8 @@ pub struct Settings {
     pub stop_signals: bool,
     /// Sysctls, or prefixes ending in `*`, that pods may set besides the safe ones.
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// Variables may come from files that containers wrote (gate EnvFiles).
+    pub env_files: bool,
     /// User ids that pods with a user namespace of their own are given.
     pub user_ids: UserIds,
     /// What the machine is.
@@ -138,6 +140,7 @@ impl Settings {
             seccomp_default: false,
             stop_signals: false,
             allowed_unsafe_sysctls: Vec::new(),
+            env_files: true,
             user_ids: UserIds::above_the_host(65_536),
             machine: Machine::default(),
         }

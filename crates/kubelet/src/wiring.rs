@@ -45,7 +45,7 @@ impl Agent {
         let recorder = Recorder::new(Arc::clone(&ports.clock));
         let node = EventObject::Node(settings.node_name.clone());
         recorder.record(&node, EventType::Normal, "Starting", "Starting kubelet.");
-        let desired = pod_sources::start(&settings, &ports, &recorder);
+        let (desired, objects) = pod_sources::start(&settings, &ports, &recorder);
         let url_news = desired.url_news();
         let progress = ProgressBoard::default();
         let probes = Probes::new(&ports, statuses.clone(), recorder.clone());
@@ -53,7 +53,7 @@ impl Agent {
         let allocations = Allocations::load(&ports.fs, &settings.root_dir, metrics.resizes.clone());
         let lanes = settings.lanes;
         let settings = Arc::new(settings);
-        let volumes = Volumes::new(&ports, &settings, &recorder, &progress);
+        let volumes = Volumes::new(&ports, &settings, &recorder, &progress, &objects);
         let shared = Shared {
             ports,
             settings,
@@ -67,6 +67,7 @@ impl Agent {
             images,
             allocations,
             volumes,
+            objects,
             lanes: Arc::new(Semaphore::new(lanes)),
         };
         pod_workers::start(shared, desired);

@@ -47,7 +47,7 @@ pub struct SubPath<'a> {
 /// with the mode of the volume's root. What is already bound is left alone,
 /// something else in its place is unmounted.
 pub fn bind(sub_path: &SubPath<'_>) -> Result<PathBuf, MountsError> {
-    let source = open_or_make(sub_path.volume, sub_path.path)?;
+    let source = open_or_make(sub_path.volume, sub_path.path, None)?;
     let (above, target) = make_above(sub_path)?;
     let bound = bind_to(&source, &target);
     if bound.is_err() && take_away(&target).is_ok() {
@@ -111,9 +111,15 @@ pub fn clean(root: &Path, volume: &str) -> Result<(), MountsError> {
     }
 }
 
-/// Opens a path in a volume; directories that are missing are made with the
-/// mode of the volume's root.
-fn open_or_make(volume: &Path, path: &Path) -> Result<OwnedFd, MountsError> {
+/// Makes a directory in a volume, and those that lead to it, with this mode. One
+/// that exists keeps its own. Links are followed while they stay inside.
+pub fn make_inside(volume: &Path, path: &Path, mode: u32) -> Result<(), MountsError> {
+    open_or_make(volume, path, Some(mode)).map(drop)
+}
+
+/// Opens a path in a volume; directories that are missing are made, with the
+/// mode of the volume's root if none is given.
+fn open_or_make(volume: &Path, path: &Path, mode: Option<u32>) -> Result<OwnedFd, MountsError> {
     let parts = check(volume, path)?;
     let root = Place::follow(volume)?;
     let whole = PathBuf::from_iter(&parts);
@@ -125,7 +131,10 @@ fn open_or_make(volume: &Path, path: &Path) -> Result<OwnedFd, MountsError> {
         Err(Errno::XDEV) => return Err(leaves()),
         opened => return opened.context(OPEN, &place),
     }
-    let mode = u32::from(facts(&root).context("look at", volume)?.stx_mode) & 0o7777;
+    let mode = match mode {
+        Some(mode) => mode,
+        None => u32::from(facts(&root).context("look at", volume)?.stx_mode) & 0o7777,
+    };
     // The longest part that exists, with its links, then only new directories.
     for known in (0..parts.len()).rev() {
         let prefix = PathBuf::from_iter(&parts[..known]);

@@ -1,7 +1,8 @@
-//! Bytes to Pods, with a message that names line and field.
+//! Bytes to Pods and the objects they use, with a message that names line and field.
 //!
 //! Pure. Reads nothing but its argument. Does not default and does not judge
-//! values: see `default` and `validate`. Upstream: pkg/kubelet/config/common.go.
+//! values of pods: see `default` and `validate`. Upstream:
+//! pkg/kubelet/config/common.go.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
@@ -9,16 +10,20 @@ use serde_json::{Map, Value};
 
 use super::coerce;
 use super::document::Document;
-use super::problem::{Problem, Report, push_index, push_key, quote};
+use super::object::{self, DecodedObject};
+use super::problem::{Problem, Report, below, push_index, push_key, quote};
+use crate::object::ConfigObject;
 
 /// Largest manifest accepted, as upstream.
 pub const MAX_BYTES: usize = 10 * 1024 * 1024;
 
-/// The pods of one manifest.
+/// The pods of one manifest, and the objects beside them.
 #[derive(Debug, Clone)]
 pub struct Decoded {
     /// The pods, in the order of the manifest, not yet defaulted.
     pub pods: Vec<Pod>,
+    /// ConfigMaps and Secrets.
+    pub objects: Vec<ConfigObject>,
     /// Fields that are unknown or set twice; the pods are usable without them.
     pub warnings: Vec<Problem>,
 }
@@ -67,18 +72,31 @@ impl ManifestError {
     }
 }
 
-/// Decodes a v1 Pod, a v1 PodList or a v1 List of Pods, written as YAML or JSON.
+/// Decodes a v1 Pod, ConfigMap or Secret, or a v1 List of them, written as YAML
+/// or JSON.
 ///
 /// # Errors
-/// The first thing that keeps the bytes from being Pods.
+/// The first thing that keeps the bytes from being that.
 pub fn decode(bytes: &[u8]) -> Result<Decoded, ManifestError> {
-    decode_with_positions(bytes).map(|(decoded, ..)| decoded)
+    let located = decode_with_positions(bytes)?;
+    match located.problems.first() {
+        Some(problem) => Err(ManifestError::Field(problem.clone())),
+        None => Ok(located.decoded),
+    }
 }
 
-/// As [`decode`], with each pod's path in the document and the document itself.
-pub(super) fn decode_with_positions(
-    bytes: &[u8],
-) -> Result<(Decoded, Vec<String>, Document<'_>), ManifestError> {
+/// What a manifest holds, and where.
+pub(super) struct Located<'t> {
+    pub(super) decoded: Decoded,
+    /// Each pod's path in the document.
+    pub(super) prefixes: Vec<String>,
+    /// What is wrong with the objects.
+    pub(super) problems: Vec<Problem>,
+    pub(super) document: Document<'t>,
+}
+
+/// As [`decode`], with what is needed to name fields by line.
+pub(super) fn decode_with_positions(bytes: &[u8]) -> Result<Located<'_>, ManifestError> {
     let text = text_of(bytes)?;
     let mut report = Report::default();
     let (document, value) = Document::parse(text, &mut report).map_err(ManifestError::Syntax)?;
@@ -91,13 +109,27 @@ pub(super) fn decode_with_positions(
         other => other,
     })?;
     let (mut pods, mut prefixes) = (Vec::new(), Vec::new());
+    let (mut objects, mut problems) = (Vec::new(), Report::default());
     for (prefix, item) in items {
+        let kind = item.get("kind").and_then(Value::as_str).and_then(object::kind_of);
+        if let (Some(kind), Value::Object(fields)) = (kind, &item) {
+            let mut warnings = Report::default();
+            let DecodedObject { object, problems: found } =
+                object::decode(kind, fields.clone(), &mut warnings);
+            let found = found.finish().into_iter().map(|problem| below(&prefix, problem));
+            found.for_each(|problem| problems.push(problem));
+            let ignored = warnings.finish().into_iter().map(|problem| below(&prefix, problem));
+            ignored.for_each(|problem| report.push(problem));
+            objects.push(object);
+            continue;
+        }
         let pod = decode_pod(&prefix, item, &mut report);
         pods.push(pod.map_err(|problem| ManifestError::Field(at(problem)))?);
         prefixes.push(prefix);
     }
     let warnings = document.locate_all(report.finish());
-    Ok((Decoded { pods, warnings }, prefixes, document))
+    let problems = document.locate_all(problems.finish());
+    Ok(Located { decoded: Decoded { pods, objects, warnings }, prefixes, problems, document })
 }
 
 fn text_of(bytes: &[u8]) -> Result<&str, ManifestError> {
@@ -129,44 +161,57 @@ fn text_of(bytes: &[u8]) -> Result<&str, ManifestError> {
     }
 }
 
-/// The Pods in a document, each with the path that leads to it.
+/// What a document holds, each with the path that leads to it.
 fn items_of(value: Value) -> Result<Vec<(String, Value)>, ManifestError> {
     let Value::Object(mut object) = value else {
         return Err(kind_error("", "not an object; a v1 Pod starts with apiVersion and kind"));
     };
     let kind = type_of(&object, "")?.to_owned();
     match kind.as_str() {
-        "Pod" => Ok(vec![(String::new(), Value::Object(object))]),
-        "PodList" | "List" => match object.remove("items").unwrap_or_default() {
-            Value::Null => Ok(Vec::new()),
-            Value::Array(items) => {
-                let item = |(index, item)| list_item(&kind, index, item);
-                items.into_iter().enumerate().map(item).collect()
+        "Pod" | "ConfigMap" | "Secret" => Ok(vec![(String::new(), Value::Object(object))]),
+        "PodList" | "ConfigMapList" | "SecretList" | "List" => {
+            match object.remove("items").unwrap_or_default() {
+                Value::Null => Ok(Vec::new()),
+                Value::Array(items) => {
+                    let of = kind.strip_suffix("List").unwrap_or_default();
+                    let item = |(index, item)| list_item(of, index, item);
+                    items.into_iter().enumerate().map(item).collect()
+                }
+                _ => Err(kind_error("items", "must be a list of Pods")),
             }
-            _ => Err(kind_error("items", "must be a list of Pods")),
-        },
+        }
         _ => {
-            let message = format!("{} is not run here; only Pod and PodList are", quote(&kind));
+            let message = format!(
+                "{} is not run here; only Pod, ConfigMap, Secret and lists of them are",
+                quote(&kind)
+            );
             Err(kind_error("kind", message))
         }
     }
 }
 
-fn list_item(list: &str, index: usize, item: Value) -> Result<(String, Value), ManifestError> {
+/// One item of a list whose name tells what it is a list of, if it does.
+fn list_item(of: &str, index: usize, item: Value) -> Result<(String, Value), ManifestError> {
     let mut prefix = String::from("items");
     push_index(&mut prefix, index);
     let Value::Object(mut object) = item else {
-        return Err(kind_error(&prefix, "must be a Pod"));
+        return Err(kind_error(&prefix, "must be a Pod, ConfigMap or Secret"));
     };
-    if list == "PodList" {
+    if !of.is_empty() {
         // Items of a typed list need not repeat their type.
         object.entry("apiVersion").or_insert_with(|| "v1".into());
-        object.entry("kind").or_insert_with(|| "Pod".into());
+        object.entry("kind").or_insert_with(|| of.into());
     }
     match type_of(&object, &prefix)? {
-        "Pod" => Ok((prefix, Value::Object(object))),
+        kind @ ("Pod" | "ConfigMap" | "Secret") if of.is_empty() || kind == of => {
+            Ok((prefix, Value::Object(object)))
+        }
         other => {
-            let message = format!("{} is not run here; only Pod is", quote(other));
+            let only = if of.is_empty() { "Pod, ConfigMap and Secret are" } else { of };
+            let message = match of.is_empty() {
+                true => format!("{} is not run here; only {only}", quote(other)),
+                false => format!("{} has no place in a list of {only}s", quote(other)),
+            };
             Err(kind_error(&format!("{prefix}.kind"), message))
         }
     }

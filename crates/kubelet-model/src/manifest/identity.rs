@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus, Toleration};
 
+use crate::object::ObjectKey;
 use crate::pod::{CONFIG_HASH, Source};
 
 /// Where a manifest came from.
@@ -114,6 +115,12 @@ fn generate_uid(pod: &Pod, node_name: &str, origin: &Origin) -> String {
     let canonical = serde_json::to_value(pod).map(|value| value.to_string());
     // A Pod holds only strings, numbers, lists and maps with string keys.
     hash.write(canonical.expect("a decoded pod can be written as JSON").as_bytes());
+    write_place(&mut hash, node_name, origin);
+    hash.hex()
+}
+
+/// Hashes where a manifest lies.
+fn write_place(hash: &mut Fnv128, node_name: &str, origin: &Origin) {
     match origin {
         Origin::File(path) => {
             hash.write(format!("host:{node_name}").as_bytes());
@@ -122,6 +129,15 @@ fn generate_uid(pod: &Pod, node_name: &str, origin: &Origin) -> String {
         }
         Origin::Url(url) => hash.write(format!("url:{url}").as_bytes()),
     }
+}
+
+/// The uid of an object that gives itself none. Its content stays out of it: a
+/// login that is renewed is still the same object, and a hash of a secret would
+/// help to guess it.
+pub(super) fn object_uid(key: &ObjectKey, node_name: &str, origin: &Origin) -> String {
+    let mut hash = Fnv128::default();
+    hash.write(key.to_string().as_bytes());
+    write_place(&mut hash, node_name, origin);
     hash.hex()
 }
 

@@ -11,6 +11,7 @@ mod decode;
 mod default;
 mod document;
 mod identity;
+mod object;
 mod problem;
 mod references;
 #[cfg(test)]
@@ -19,7 +20,11 @@ mod unsupported;
 mod validate;
 mod volumes;
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Pod;
+
+use crate::object::ConfigObject;
 
 pub use claims::{Claim, claims};
 pub use decode::{Decoded, MAX_BYTES, ManifestError, decode};
@@ -30,13 +35,16 @@ pub use references::static_references;
 pub use unsupported::unsupported;
 pub use validate::validate;
 
-use problem::Report;
+use decode::Located;
+use problem::{Report, below};
 
-/// The pods of a good manifest.
+/// The pods of a good manifest, and the objects beside them.
 #[derive(Debug, Clone)]
 pub struct Prepared {
     /// Static pods of this node: defaulted, valid, with uid, name and namespace.
     pub pods: Vec<Pod>,
+    /// ConfigMaps and Secrets that pods may use.
+    pub objects: Vec<Arc<ConfigObject>>,
     /// What the manifest says and nobody acts on.
     pub warnings: Vec<Problem>,
 }
@@ -44,11 +52,13 @@ pub struct Prepared {
 /// Decodes, names, defaults and checks a manifest.
 ///
 /// # Errors
-/// Every problem found; one bad pod of a list refuses the whole list.
+/// Every problem found; one bad item of a list refuses the whole list.
 pub fn prepare(bytes: &[u8], node_name: &str, origin: &Origin) -> Result<Prepared, Vec<Problem>> {
     let decoded = decode::decode_with_positions(bytes).map_err(|error| vec![error.problem()])?;
-    let (Decoded { pods, warnings }, prefixes, document) = decoded;
+    let Located { decoded, prefixes, problems, document } = decoded;
+    let Decoded { pods, objects, warnings } = decoded;
     let mut report = Report::default();
+    problems.into_iter().for_each(|problem| report.push(problem));
     let mut prepared = Vec::new();
     for (pod, prefix) in pods.into_iter().zip(prefixes) {
         let (pod, found) = prepare_pod(pod, node_name, origin);
@@ -61,7 +71,14 @@ pub fn prepare(bytes: &[u8], node_name: &str, origin: &Origin) -> Result<Prepare
         problems.sort_by_key(|problem| (problem.line.is_none(), problem.line));
         return Err(problems);
     }
-    Ok(Prepared { pods: prepared, warnings })
+    let named = |mut object: ConfigObject| {
+        if object.uid.is_empty() {
+            object.uid = identity::object_uid(&object.key, node_name, origin);
+        }
+        Arc::new(object)
+    };
+    let objects = objects.into_iter().map(named).collect();
+    Ok(Prepared { pods: prepared, objects, warnings })
 }
 
 fn prepare_pod(pod: Pod, node_name: &str, origin: &Origin) -> (Pod, Vec<Problem>) {
@@ -82,11 +99,4 @@ fn prepare_pod(pod: Pod, node_name: &str, origin: &Origin) -> (Pod, Vec<Problem>
         }
     }
     (pod, problems)
-}
-
-fn below(prefix: &str, problem: Problem) -> Problem {
-    if prefix.is_empty() || problem.field.is_empty() {
-        return problem;
-    }
-    Problem { field: format!("{prefix}.{}", problem.field), ..problem }
 }

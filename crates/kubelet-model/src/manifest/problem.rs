@@ -76,6 +76,18 @@ impl Field {
     }
 }
 
+/// A problem of an item, as one of the document that holds it.
+pub(super) fn below(prefix: &str, problem: Problem) -> Problem {
+    if prefix.is_empty() || problem.field.is_empty() {
+        return problem;
+    }
+    let field = match problem.field.starts_with('[') {
+        true => format!("{prefix}{}", problem.field),
+        false => format!("{prefix}.{}", problem.field),
+    };
+    Problem { field, ..problem }
+}
+
 /// Appends a map key: `.key`, or `[key]` if dots could confuse.
 pub(super) fn push_key(path: &mut String, key: &str) {
     let plain = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');

@@ -1,9 +1,10 @@
-//! What a static pod must not have: references to API objects, because it has to
-//! run without an API server, and ephemeral containers, which are only added to a
-//! pod that exists already. Upstream: HasAPIObjectReference in pkg/api/pod/util.go,
-//! ValidatePodCreate in pkg/apis/core/validation.
+//! What a static pod must not have: references to objects that only an API server
+//! holds, because it has to run without one, and ephemeral containers, which are
+//! only added to a pod that exists already. ConfigMaps and Secrets may lie beside
+//! the pod, so it may name them. Upstream: HasAPIObjectReference in
+//! pkg/api/pod/util.go, ValidatePodCreate in pkg/apis/core/validation.
 
-use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, Pod, PodSpec, Volume};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, Volume};
 
 use super::problem::{Field, Problem, Report};
 
@@ -20,23 +21,8 @@ fn check(spec: &PodSpec, field: &Field, report: &mut Report) {
     if spec.service_account_name.as_deref().is_some_and(|name| !name.is_empty()) {
         refuse("serviceaccounts", &field.key("serviceAccountName"), report);
     }
-    for (index, _) in spec.image_pull_secrets.iter().flatten().enumerate() {
-        refuse("secrets", &field.key("imagePullSecrets").index(index), report);
-    }
     if spec.resource_claims.iter().flatten().next().is_some() {
         refuse("resourceclaims", &field.key("resourceClaims"), report);
-    }
-    for (index, container) in spec.containers.iter().enumerate() {
-        let field = field.key("containers").index(index);
-        check_env(&container.env, &container.env_from, &field, report);
-    }
-    for (index, container) in spec.init_containers.iter().flatten().enumerate() {
-        let field = field.key("initContainers").index(index);
-        check_env(&container.env, &container.env_from, &field, report);
-    }
-    for (index, container) in spec.ephemeral_containers.iter().flatten().enumerate() {
-        let field = field.key("ephemeralContainers").index(index);
-        check_env(&container.env, &container.env_from, &field, report);
     }
     if spec.ephemeral_containers.iter().flatten().next().is_some() {
         report.add(
@@ -49,39 +35,8 @@ fn check(spec: &PodSpec, field: &Field, report: &mut Report) {
     }
 }
 
-fn check_env(
-    env: &Option<Vec<EnvVar>>,
-    env_from: &Option<Vec<EnvFromSource>>,
-    field: &Field,
-    report: &mut Report,
-) {
-    for (index, variable) in env.iter().flatten().enumerate() {
-        let Some(source) = &variable.value_from else {
-            continue;
-        };
-        let field = field.key("env").index(index).key("valueFrom");
-        if source.secret_key_ref.is_some() {
-            refuse("secrets", &field.key("secretKeyRef"), report);
-        }
-        if source.config_map_key_ref.is_some() {
-            refuse("configmaps", &field.key("configMapKeyRef"), report);
-        }
-    }
-    for (index, source) in env_from.iter().flatten().enumerate() {
-        let field = field.key("envFrom").index(index);
-        if source.secret_ref.is_some() {
-            refuse("secrets", &field.key("secretRef"), report);
-        }
-        if source.config_map_ref.is_some() {
-            refuse("configmaps", &field.key("configMapRef"), report);
-        }
-    }
-}
-
 fn check_volume(volume: &Volume, field: &Field, report: &mut Report) {
     let refused = [
-        ("configMap", volume.config_map.is_some(), "configmaps (via configmap volumes)"),
-        ("secret", volume.secret.is_some(), "secrets (via secret volumes)"),
         ("csi", volume.csi.is_some(), "csidrivers (via CSI volumes)"),
         ("glusterfs", volume.glusterfs.is_some(), "endpoints (via glusterFS volumes)"),
         (
@@ -102,13 +57,13 @@ fn check_volume(volume: &Volume, field: &Field, report: &mut Report) {
     for (index, source) in projected.sources.iter().flatten().enumerate() {
         let field = field.key("projected").key("sources").index(index);
         let refused = [
-            (source.config_map.is_some(), "configmaps (via projected volumes)"),
-            (source.secret.is_some(), "secrets (via projected volumes)"),
             (source.service_account_token.is_some(), "serviceaccounts (via projected volumes)"),
             (source.cluster_trust_bundle.is_some(), "clustertrustbundles"),
             (source.pod_certificate.is_some(), "podcertificates"),
         ];
-        if source.downward_api.is_none() && refused.iter().all(|(set, _)| !set) {
+        let known =
+            source.config_map.is_some() || source.secret.is_some() || source.downward_api.is_some();
+        if !known && refused.iter().all(|(set, _)| !set) {
             report.add(&field, "the source is unknown");
         }
         for (_, resource) in refused.into_iter().filter(|(set, _)| *set) {
@@ -134,5 +89,6 @@ fn check_secret_refs(volume: &Volume, field: &Field, report: &mut Report) {
 }
 
 fn refuse(resource: &str, field: &Field, report: &mut Report) {
-    report.add(field, format!("static pods may not reference {resource}"));
+    let message = format!("static pods may not reference {resource}: they need an API server");
+    report.add(field, message);
 }

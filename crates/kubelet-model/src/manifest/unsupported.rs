@@ -4,7 +4,7 @@
 //! Walks the pod as JSON along an allow-list, so a field that nobody thought of
 //! is refused and not ignored.
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, Pod, PodSpec};
 use serde_json::Value;
 
 use super::problem::{Field, Problem, Report};
@@ -22,6 +22,7 @@ macro_rules! container_fields {
             concat!("spec.", $list, ".*.env.*.value"),
             concat!("spec.", $list, ".*.env.*.valueFrom.configMapKeyRef"),
             concat!("spec.", $list, ".*.env.*.valueFrom.fieldRef"),
+            concat!("spec.", $list, ".*.env.*.valueFrom.fileKeyRef"),
             concat!("spec.", $list, ".*.env.*.valueFrom.resourceFieldRef"),
             concat!("spec.", $list, ".*.env.*.valueFrom.secretKeyRef"),
             concat!("spec.", $list, ".*.envFrom"),
@@ -100,6 +101,7 @@ const POD_FIELDS: &[&str] = &[
     "spec.hostUsers",
     "spec.hostname",
     "spec.hostnameOverride",
+    "spec.imagePullSecrets",
     "spec.nodeName",
     "spec.nodeSelector",
     "spec.overhead",
@@ -135,10 +137,14 @@ const POD_FIELDS: &[&str] = &[
     "spec.terminationGracePeriodSeconds",
     "spec.tolerations",
     "spec.topologySpreadConstraints",
+    "spec.volumes.*.configMap",
+    "spec.volumes.*.downwardAPI",
     "spec.volumes.*.emptyDir",
     "spec.volumes.*.hostPath",
     "spec.volumes.*.image",
     "spec.volumes.*.name",
+    "spec.volumes.*.projected",
+    "spec.volumes.*.secret",
     // Written here, never read from a manifest.
     "status",
 ];
@@ -155,6 +161,7 @@ pub fn unsupported(pod: &Pod) -> Vec<Problem> {
     if let Some(spec) = &pod.spec {
         let field = Field::root().key("spec");
         check_disk_references(spec, &field, &mut report);
+        check_disk_files(spec, &field.key("volumes"), &mut report);
         check_disk_limits(spec, &field.key("volumes"), &mut report);
     }
     if pod.metadata.annotations.iter().flatten().any(|(key, _)| key == CONFIG_MIRROR) {
@@ -184,6 +191,32 @@ fn check_disk_references(spec: &PodSpec, field: &Field, report: &mut Report) {
             if resource.is_some_and(|resource| resource.resource.ends_with(".ephemeral-storage")) {
                 let field = field.key(list).index(at).key("env").index(index).key("valueFrom");
                 report.add(&field.key("resourceFieldRef"), UNSUPPORTED);
+            }
+        }
+    }
+}
+
+/// Files that would tell the same.
+fn check_disk_files(spec: &PodSpec, field: &Field, report: &mut Report) {
+    let mut check = |items: &Option<Vec<DownwardAPIVolumeFile>>, field: Field| {
+        for (index, item) in items.iter().flatten().enumerate() {
+            let resource = item.resource_field_ref.as_ref().map(|of| of.resource.as_str());
+            if resource.is_some_and(|resource| resource.ends_with(".ephemeral-storage")) {
+                let field = field.key("items").index(index).key("resourceFieldRef");
+                report.add(&field, UNSUPPORTED);
+            }
+        }
+    };
+    for (index, volume) in spec.volumes.iter().flatten().enumerate() {
+        let field = field.index(index);
+        if let Some(source) = &volume.downward_api {
+            check(&source.items, field.key("downwardAPI"));
+        }
+        let sources = volume.projected.iter().flat_map(|projected| projected.sources.iter());
+        for (index, source) in sources.flatten().enumerate() {
+            if let Some(source) = &source.downward_api {
+                let field = field.key("projected").key("sources").index(index);
+                check(&source.items, field.key("downwardAPI"));
             }
         }
     }

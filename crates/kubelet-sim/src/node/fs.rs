@@ -71,6 +71,14 @@ impl FileTree {
         matches!(self.nodes.get(path), Some(Node { kind: Kind::Dir, .. }))
     }
 
+    /// What is in a file.
+    pub(crate) fn content(&self, path: &Path) -> Option<&[u8]> {
+        match &self.nodes.get(path)?.kind {
+            Kind::File(content) => Some(content),
+            Kind::Dir | Kind::Link(_) => None,
+        }
+    }
+
     /// Which file or directory a path names.
     pub(crate) fn inode(&self, path: &Path) -> Option<u64> {
         self.nodes.get(path).map(|node| node.inode)

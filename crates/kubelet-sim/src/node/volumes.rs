@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kubelet::ports::{SubPathBind, VolumeError, VolumeHost};
-use mounts::MountsError;
+use kubelet::ports::{Publication, SubPathBind, VolumeError, VolumeHost};
 use mounts::host_path::{HostPathError, HostPathType};
 use mounts::mount::{HugePages, Tmpfs};
 use mounts::ownership::{ChangePolicy, FsGroup, Owned};
+use mounts::publish::Published;
+use mounts::{Beginning, MountsError};
 use rand::RngExt;
 use tokio::time::sleep;
 
@@ -284,6 +285,52 @@ impl VolumeHost for SimVolumes {
 
     async fn own(&self, dir: &Path, _: FsGroup, _: ChangePolicy) -> Result<Owned, VolumeError> {
         self.run(dir, "own", |_| Ok(Owned::default())).await
+    }
+
+    async fn make_inside(&self, volume: &Path, path: &Path, _: u32) -> Result<(), VolumeError> {
+        let dir = volume.join(path);
+        self.run(volume, "make directory in", move |state| {
+            let now_ns = state.wall_ns();
+            state.files.make_dir(&dir, now_ns);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn read_inside(
+        &self,
+        volume: &Path,
+        path: &Path,
+        limit: usize,
+    ) -> Result<Beginning, VolumeError> {
+        let file = volume.join(path.strip_prefix("/").unwrap_or(path));
+        self.run(volume, "read a file in", move |state| match state.files.content(&file) {
+            Some(content) => {
+                let data = content.iter().copied().take(limit).collect();
+                Ok(Beginning { data, whole: content.len() <= limit })
+            }
+            None => Err(MountsError::BadPath { path: file, why: "is missing" }.into()),
+        })
+        .await
+    }
+
+    async fn publish(&self, dir: &Path, files: &Publication) -> Result<Published, VolumeError> {
+        let (root, payload) = (dir.to_owned(), Arc::clone(&files.payload));
+        self.run(dir, "publish", move |state| {
+            if !state.files.has(&root) {
+                return Err(MountsError::BadPath { path: root, why: "is missing" }.into());
+            }
+            let data = root.join("..data");
+            state.files.remove_tree(&data);
+            let now_ns = state.wall_ns();
+            for (path, file) in payload.files() {
+                let path = data.join(path);
+                state.files.make_dir(path.parent().unwrap_or(&data), now_ns);
+                state.write_file(&path, file.data.clone());
+            }
+            Ok(Published::Written { owned: None })
+        })
+        .await
     }
 
     async fn bind_sub_path(&self, sub_path: &SubPathBind) -> Result<PathBuf, VolumeError> {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use kubelet_sim::{PodTemplate, Program, Restart, VolumeSet};
+use kubelet_sim::{PodTemplate, Program, Restart, SimWorld, VolumeSet};
 
 use crate::{SOON, node_with, web};
 
-const ALL: VolumeSet = VolumeSet { disk: true, memory: true, host: true, given: true, part: true };
+const ALL: VolumeSet =
+    VolumeSet { disk: true, memory: true, host: true, given: true, part: true, config: false };
 
 fn with_all() -> PodTemplate {
     PodTemplate::steady("web").with_volumes(ALL)
@@ -72,4 +73,31 @@ fn work_that_hangs_holds_up_its_own_pod_only() {
     node.delete("vol.json");
     node.run_for(Duration::from_secs(400)).settle(SOON);
     assert_eq!(node.mounts(), 0);
+}
+
+#[test]
+fn files_of_a_config_map_follow_it() {
+    let mut node = SimWorld::new(1);
+    node.start_agent();
+    let volumes = VolumeSet { config: true, ..VolumeSet::default() };
+    node.put("web.json", &PodTemplate::steady("web").with_volumes(volumes));
+    node.run_for(Duration::from_secs(300));
+    assert_eq!(node.sandboxes("web"), 0, "its ConfigMap is missing");
+    node.put_config(Some(1));
+    // No two minutes' pause: what is waited for is followed.
+    node.settle(Duration::from_secs(20));
+    let before = web(&node);
+    node.put_config(Some(2));
+    node.settle(Duration::from_secs(20));
+    node.put_config(None);
+    node.run_for(Duration::from_secs(60));
+    node.crash_agent();
+    node.start_agent();
+    node.run_for(Duration::from_secs(60));
+    assert_eq!(web(&node), before, "what runs needs nothing new");
+    node.put_config(Some(3));
+    node.settle(Duration::from_secs(20));
+    assert_eq!(web(&node), before);
+    node.delete("web.json");
+    node.settle(SOON);
 }

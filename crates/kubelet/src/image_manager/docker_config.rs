@@ -103,41 +103,9 @@ fn logins(entries: BTreeMap<String, Entry>) -> Result<Logins, DockerConfigError>
 }
 
 fn decode_auth(auth: &str) -> Option<Login> {
-    let text = String::from_utf8(decode_base64(auth)?).ok()?;
+    let text = String::from_utf8(kubelet_model::base64::decode(auth)?).ok()?;
     let (username, password) = text.split_once(':')?;
     Some(Login { username: username.to_owned(), password: password.to_owned() })
-}
-
-/// Standard base64, padded or not; line breaks are skipped, as in Go.
-fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    let symbols: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'\n' | b'\r')).collect();
-    let padding = symbols.iter().rev().take_while(|b| **b == b'=').count();
-    let digits = &symbols[..symbols.len() - padding];
-    let padded = padding > 0;
-    if padding > 2 || (padded && !symbols.len().is_multiple_of(4)) || digits.len() % 4 == 1 {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
-    for chunk in digits.chunks(4) {
-        let mut word = 0_u32;
-        for symbol in chunk {
-            word = word << 6 | u32::from(base64_value(*symbol)?);
-        }
-        word <<= 6 * (4 - chunk.len());
-        bytes.extend_from_slice(&word.to_be_bytes()[1..chunk.len()]);
-    }
-    Some(bytes)
-}
-
-fn base64_value(symbol: u8) -> Option<u8> {
-    match symbol {
-        b'A'..=b'Z' => Some(symbol - b'A'),
-        b'a'..=b'z' => Some(symbol - b'a' + 26),
-        b'0'..=b'9' => Some(symbol - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    }
 }
 
 /// The node's logins, read again when they are old.
@@ -223,23 +191,6 @@ mod tests {
         {
             let error = parse_json(text.as_bytes()).unwrap_err().to_string();
             assert!(!error.contains("s3cret"), "{error}");
-        }
-    }
-
-    #[test]
-    fn base64_as_go_reads_it() {
-        for (text, want) in [
-            ("", ""),
-            ("YQ==", "a"),
-            ("YQ", "a"),
-            ("YWI=", "ab"),
-            ("YWJj", "abc"),
-            ("YW\nJj", "abc"),
-        ] {
-            assert_eq!(decode_base64(text).as_deref(), Some(want.as_bytes()), "{text:?}");
-        }
-        for text in ["Y", "YQ=", "Y===", "Y!==", "=", "YQ==YQ=="] {
-            assert_eq!(decode_base64(text), None, "{text:?}");
         }
     }
 

@@ -14,6 +14,7 @@ use kubelet_model::{DesiredPod, EventObject, EventType, Mono, WaitReason, Waitin
 
 use tokio::time::sleep;
 
+use super::pod_secrets::{PodSecrets, SecretLogin};
 use super::puller::{PullError, Pulled, error_text};
 use super::records::{Intent, PodCredentials, PullCredentials};
 use super::reference::{self, Reference};
@@ -45,6 +46,8 @@ pub struct Wish<'a> {
     pub policy: &'a str,
     /// Where calls are told of while they last.
     pub calls: &'a Calls,
+    /// What the pod may pull with, before what every pod may.
+    pub secrets: &'a PodSecrets,
 }
 
 impl Images {
@@ -99,8 +102,9 @@ impl Request<'_> {
         let found = self.present(&spec).await?;
         course.present = (self.wish.policy != "Always").then_some(found.is_some());
         course.pull_required = (found.is_some() || !never).then_some(true);
+        let own = self.wish.secrets.find(&reference.repository);
         if let Some(image) = found
-            && self.may_use(&image.id)
+            && self.may_use(&image.id, &own)
         {
             course.pull_required = Some(false);
             return Ok(EnsuredImage { id: image.id.clone(), details: Some(image) });
@@ -114,7 +118,7 @@ impl Request<'_> {
         }
         self.hold_back()?;
         (self.before_pull)();
-        self.pull(&reference, spec).await
+        self.pull(&reference, spec, own).await
     }
 
     /// The image, if the policy allows to look for it and it is there.
@@ -133,12 +137,14 @@ impl Request<'_> {
         })
     }
 
-    fn may_use(&self, id: &str) -> bool {
+    fn may_use(&self, id: &str, own: &[SecretLogin]) -> bool {
         let image = self.wish.image;
+        // Service accounts come with the API server.
+        let secrets = own.iter().map(|one| one.secret.clone()).collect();
+        let own = PodCredentials { secrets, service_account: None };
         let words = match &self.manager.records {
             None => "already present on machine",
-            // Secrets and service accounts come with the API server.
-            Some(records) if records.may_use(image, id, &PodCredentials::default()) => {
+            Some(records) if records.may_use(image, id, &own) => {
                 "already present on machine and can be accessed by the pod"
             }
             Some(_) => return false,
@@ -163,11 +169,14 @@ impl Request<'_> {
         &self,
         reference: &Reference,
         spec: v1::ImageSpec,
+        own: Vec<SecretLogin>,
     ) -> Result<EnsuredImage, ImageProblem> {
         let (manager, image) = (self.manager, self.wish.image);
         let account = self.wish.pod.spec().service_account_name.as_deref().unwrap_or_default();
         let call = self.wish.calls.begin(format!("logins for {}", reference.repository));
-        let (logins, unhelpful) = manager.logins(&reference.repository, account).await;
+        let mut logins: Vec<_> = own.iter().map(|one| one.login.clone()).collect();
+        let (found, unhelpful) = manager.logins(&reference.repository, account).await;
+        logins.extend(found);
         drop(call);
         let intent = self.begin()?;
         self.tell(EventType::Normal, "Pulling", &format!("Pulling image {image:?}"));
@@ -175,7 +184,7 @@ impl Request<'_> {
         let name = spec.image.clone();
         let pull = manager.puller.pull(spec, logins, self.sandbox.clone());
         match self.tell_while(&name, pull).await {
-            Ok(pulled) => Ok(self.succeeded(pulled, began, intent)),
+            Ok(pulled) => Ok(self.succeeded(pulled, began, intent, &own)),
             Err(error) => Err(self.failed(&error, &unhelpful)),
         }
     }
@@ -211,8 +220,14 @@ impl Request<'_> {
         })
     }
 
-    fn succeeded(&self, pulled: Pulled, began: Mono, intent: Option<Intent>) -> EnsuredImage {
-        let Pulled { image_ref, details, .. } = pulled;
+    fn succeeded(
+        &self,
+        pulled: Pulled,
+        began: Mono,
+        intent: Option<Intent>,
+        own: &[SecretLogin],
+    ) -> EnsuredImage {
+        let Pulled { image_ref, details, login, .. } = pulled;
         // The size is nice to know, no more.
         let size = details.as_ref().map_or(0, |details| details.size);
         let image = self.wish.image;
@@ -227,8 +242,13 @@ impl Request<'_> {
         self.tell(EventType::Normal, "Pulled", &message);
         tracing::info!(image, bytes = size, "pulled image");
         if let Some(intent) = intent {
-            // Every login of a node without an API server is the node's own.
-            intent.succeeded(&image_ref, &PullCredentials::node_wide());
+            // What no secret of the pod's opened is open to every pod.
+            let by = own.iter().find(|one| Some(&one.login) == login.as_ref());
+            let credentials = by.map_or_else(PullCredentials::node_wide, |by| PullCredentials {
+                kubernetes_secrets: vec![by.secret.clone()],
+                ..PullCredentials::default()
+            });
+            intent.succeeded(&image_ref, &credentials);
         }
         EnsuredImage { id: image_ref, details }
     }

@@ -12,6 +12,7 @@ mod flights;
 mod keyring;
 mod metrics;
 pub mod plugins;
+mod pod_secrets;
 mod progress;
 mod puller;
 pub mod records;
@@ -28,6 +29,7 @@ use kubelet_model::Waiting;
 
 pub use ensure::Wish;
 pub use metrics::ImageMetrics;
+pub use pod_secrets::PodSecrets;
 pub use progress::{PullProgress, PullState};
 pub use settings::ImageSettings;
 

@@ -32,6 +32,8 @@ pub struct Pulled {
     pub details: Option<v1::Image>,
     /// How long it took, without waiting for its turn.
     pub took: Duration,
+    /// The login that opened it, if one was needed.
+    pub login: Option<Login>,
 }
 
 /// A pull that failed.
@@ -125,9 +127,9 @@ impl Inner {
             () = self.follow_progress() => unreachable!("it never ends"),
         };
         drop(entry);
-        let image_ref = pulled?;
+        let (image_ref, login) = pulled?;
         let details = self.runtime.image_status(spec).await.ok().flatten();
-        Ok(Pulled { image_ref, details, took: self.clock.mono().since(began) })
+        Ok(Pulled { image_ref, details, took: self.clock.mono().since(began), login })
     }
 
     fn has_token(&self) -> bool {
@@ -142,20 +144,21 @@ impl Inner {
         spec: &v1::ImageSpec,
         logins: &[Login],
         sandbox: v1::PodSandboxConfig,
-    ) -> Result<String, PullError> {
+    ) -> Result<(String, Option<Login>), PullError> {
         let auth = |login: &Login| v1::AuthConfig {
             username: login.username.clone(),
             password: login.password.clone(),
             ..Default::default()
         };
-        let mut auths: Vec<_> = logins.iter().map(|login| Some(auth(login))).collect();
-        if auths.is_empty() {
-            auths.push(None);
+        let mut tries: Vec<Option<&Login>> = logins.iter().map(Some).collect();
+        if tries.is_empty() {
+            tries.push(None);
         }
         let (mut texts, mut unreachable) = (Vec::new(), true);
-        for auth in auths {
+        for login in tries {
+            let auth = login.map(auth);
             match self.runtime.pull_image(spec.clone(), auth, Some(sandbox.clone())).await {
-                Ok(image_ref) => return Ok(image_ref),
+                Ok(image_ref) => return Ok((image_ref, login.cloned())),
                 Err(error) => {
                     unreachable &= error.is_unreachable();
                     let text = error_text(&error);

@@ -54,7 +54,8 @@ pub(super) async fn run(config: Config, ports: SourcePorts, sender: mpsc::Sender
         let (pods, notices) = scanner.scan().await;
         notices.iter().for_each(|notice| notice.tell(&ports.recorder));
         if let Some(pods) = pods {
-            let update = SourceUpdate { source: Source::File, pods, complete: scanner.complete() };
+            let (objects, complete) = (scanner.objects(), scanner.complete());
+            let update = SourceUpdate { source: Source::File, pods, objects, complete };
             if sender.send(update).await.is_err() {
                 return;
             }

@@ -23,6 +23,8 @@ pub enum ManifestHome {
         path: PathBuf,
         /// How many pods it defines.
         pods: usize,
+        /// How many ConfigMaps and Secrets.
+        objects: usize,
     },
     /// In no file as it is now.
     Nowhere {
@@ -40,7 +42,8 @@ pub async fn find_manifest(fs: &dyn Fs, path: &Path, node_name: &str, uid: &str)
             Ok(prepared) => {
                 let own = |pod: &Pod| pod.metadata.uid.as_deref() == Some(uid);
                 if prepared.pods.iter().any(own) {
-                    return ManifestHome::File { path: file, pods: prepared.pods.len() };
+                    let (pods, objects) = (prepared.pods.len(), prepared.objects.len());
+                    return ManifestHome::File { path: file, pods, objects };
                 }
             }
             Err(problems) => {
@@ -197,10 +200,10 @@ mod tests {
         let slashed = format!("{}/", dir.path().display());
         for path in [dir.path(), Path::new(&slashed)] {
             let found = find_manifest(&RealFs, path, "n1", &uid_of(&two, "n1")).await;
-            assert_eq!(found, ManifestHome::File { path: two.clone(), pods: 1 });
+            assert_eq!(found, ManifestHome::File { path: two.clone(), pods: 1, objects: 0 });
         }
         let found = find_manifest(&RealFs, &one, "n1", &uid_of(&one, "n1")).await;
-        assert_eq!(found, ManifestHome::File { path: one.clone(), pods: 1 });
+        assert_eq!(found, ManifestHome::File { path: one.clone(), pods: 1, objects: 0 });
     }
 
     #[tokio::test]

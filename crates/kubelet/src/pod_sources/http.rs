@@ -1,4 +1,4 @@
-//! The HTTP source: fetches a Pod or PodList at intervals.
+//! The HTTP source: fetches pods, and the objects beside them, at intervals.
 //!
 //! A fetch that fails keeps the previous pods. Upstream: pkg/kubelet/config/http.go.
 
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kubelet_model::Source;
 use kubelet_model::manifest::{self, Claim, Fnv128, MAX_BYTES, Origin, Problem};
+use kubelet_model::{ConfigObject, Source};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
@@ -48,7 +48,8 @@ pub(super) async fn run(
         notices.iter().for_each(Notice::log);
         news.set(poller.trouble());
         if let Some(pods) = pods {
-            let update = SourceUpdate { source: Source::Http, pods, complete: true };
+            let objects = poller.objects();
+            let update = SourceUpdate { source: Source::Http, pods, objects, complete: true };
             if sender.send(update).await.is_err() {
                 return;
             }
@@ -68,12 +69,14 @@ pub(super) struct Poller {
     /// What was last said.
     problem: Option<Vec<Problem>>,
     has_pods: bool,
+    objects: Vec<Arc<ConfigObject>>,
 }
 
 impl Poller {
     pub(super) fn new(config: Config, http: Arc<dyn HttpFetch>) -> Self {
         let claims = BTreeSet::new();
-        Self { config, http, body: None, claims, problem: None, has_pods: false }
+        let objects = vec![];
+        Self { config, http, body: None, claims, problem: None, has_pods: false, objects }
     }
 
     /// Fetches once. Returns the pods if they may have changed, and what to say.
@@ -85,6 +88,7 @@ impl Poller {
         if body.is_empty() {
             self.body = None;
             self.has_pods = false;
+            self.objects.clear();
             let message = "answered nothing; no pods run from it".to_owned();
             return (Some(Vec::new()), self.complain(vec![whole(message)]));
         }
@@ -95,6 +99,11 @@ impl Poller {
         }
     }
 
+    /// ConfigMaps and Secrets that came with the pods.
+    pub(super) fn objects(&self) -> Vec<Arc<ConfigObject>> {
+        self.objects.clone()
+    }
+
     /// Looks at a body that differs from the last.
     fn look(&mut self, body: &[u8], hash: String) -> (Option<Vec<Pod>>, Vec<Notice>) {
         let origin = Origin::Url(self.config.url.clone());
@@ -102,6 +111,7 @@ impl Poller {
             Ok(mut prepared) => {
                 self.body = Some((hash, Vec::new()));
                 self.has_pods = true;
+                self.objects = prepared.objects;
                 let mut notices = self.settle(Vec::new());
                 notices.extend(cap_pods(&mut prepared.pods, || self.origin()));
                 if !prepared.warnings.is_empty() {

@@ -1,4 +1,5 @@
-//! One manifest file: its version, its last good pods, and what was last said.
+//! One manifest file: its version, its last good pods and objects, and what was
+//! last said.
 //!
 //! Reads the file through the port when its stamp changed. A manifest that
 //! breaks keeps its last good pods.
@@ -8,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
+use kubelet_model::ConfigObject;
 use kubelet_model::manifest::{self, Fnv128, MAX_BYTES, Origin, Prepared, Problem};
 
 use super::PODS_MAX;
@@ -26,6 +28,8 @@ pub(super) struct Known {
     /// Hash of the content last read.
     content: Option<String>,
     pub(super) good: Option<Vec<Pod>>,
+    /// ConfigMaps and Secrets of the same version.
+    pub(super) objects: Vec<Arc<ConfigObject>>,
     /// What was last said about it.
     problem: Option<Vec<Problem>>,
 }
@@ -99,12 +103,12 @@ impl ManifestReader {
     pub(super) fn fall_back(&self, path: &Path, bytes: &[u8], known: &mut Known) -> bool {
         let origin = Origin::File(path.to_owned());
         let Ok(mut prepared) = manifest::prepare(bytes, &self.node_name, &origin) else {
-            known.good = None;
+            (known.good, known.objects) = (None, Vec::new());
             return false;
         };
         // When it was good, the limit was said.
         prepared.pods.truncate(PODS_MAX);
-        known.good = Some(prepared.pods);
+        (known.good, known.objects) = (Some(prepared.pods), prepared.objects);
         true
     }
 
@@ -165,7 +169,7 @@ impl Known {
         if !prepared.warnings.is_empty() {
             notices.push(Notice::Warnings { origin, warnings: prepared.warnings });
         }
-        self.good = Some(prepared.pods);
+        (self.good, self.objects) = (Some(prepared.pods), prepared.objects);
         Look { changed: true, notices, to_copy: Some(bytes) }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::pod::{CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
-use kubelet_model::{DesiredPod, FullName, PodSet, PodUid, Source};
+use kubelet_model::{ConfigObject, DesiredPod, FullName, PodSet, PodUid, Source};
 
 /// Everything one source wants.
 #[derive(Debug, Clone)]
@@ -18,6 +18,8 @@ pub struct SourceUpdate {
     pub source: Source,
     /// All its pods; one that is missing is to be removed.
     pub pods: Vec<Pod>,
+    /// All its ConfigMaps and Secrets.
+    pub objects: Vec<Arc<ConfigObject>>,
     /// Nothing is missing merely because it could not be read.
     pub complete: bool,
 }

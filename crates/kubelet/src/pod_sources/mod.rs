@@ -1,6 +1,7 @@
 //! Pod sources: what should run here, from files and a URL.
 //!
-//! Owns the desired [`PodSet`] and is its only writer. Reads manifests through
+//! Owns the desired [`PodSet`] and is its only writer, as it is of the ConfigMaps
+//! and Secrets that lie beside the pods. Reads manifests through
 //! the file-system and HTTP ports; writes last good copies of manifests below
 //! the state directory. Never looks at the runtime. Upstream: pkg/kubelet/config.
 
@@ -11,6 +12,7 @@ mod known;
 mod last_good;
 mod merge;
 mod notice;
+mod objects;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -23,6 +25,7 @@ use kubelet_model::{PodSet, Source};
 use tokio::sync::{mpsc, watch};
 
 use crate::events::Recorder;
+use crate::object_cache::{self, Objects, ObjectsWriter};
 use crate::ports::{Clock, Fs, HttpFetch, Ports, Tasks};
 use crate::settings::Settings;
 
@@ -82,8 +85,9 @@ struct SourcePorts {
     recorder: Recorder,
 }
 
-/// Starts every configured source.
-pub fn start(settings: &Settings, ports: &Ports, recorder: &Recorder) -> PodSetReader {
+/// Starts every configured source. Returns what should run, and the objects that
+/// pods may use.
+pub fn start(settings: &Settings, ports: &Ports, recorder: &Recorder) -> (PodSetReader, Objects) {
     start_with(
         settings,
         &SourcePorts {
@@ -96,7 +100,7 @@ pub fn start(settings: &Settings, ports: &Ports, recorder: &Recorder) -> PodSetR
     )
 }
 
-fn start_with(settings: &Settings, ports: &SourcePorts) -> PodSetReader {
+fn start_with(settings: &Settings, ports: &SourcePorts) -> (PodSetReader, Objects) {
     let (mut configured, url_news) = (Vec::new(), UrlNews::default());
     let (sender, updates) = mpsc::channel(UPDATES_MAX);
     if let Some(path) = &settings.static_pod_path {
@@ -127,9 +131,10 @@ fn start_with(settings: &Settings, ports: &SourcePorts) -> PodSetReader {
     }
     let merger = Merger::new(configured);
     let (writer, pods) = watch::channel(Arc::new(merger.snapshot()));
-    let work = merge_updates(merger, updates, PodSetWriter(writer), ports.clone());
+    let (kept, objects) = object_cache::new();
+    let work = merge_updates(merger, updates, PodSetWriter(writer), kept, ports.clone());
     ports.tasks.spawn(work);
-    PodSetReader { pods, url: url_news }
+    (PodSetReader { pods, url: url_news }, objects)
 }
 
 /// Runs a source, again if it panics: one bad manifest must not end them all.
@@ -154,11 +159,14 @@ async fn merge_updates(
     mut merger: Merger,
     mut updates: mpsc::Receiver<SourceUpdate>,
     writer: PodSetWriter,
+    objects: ObjectsWriter,
     ports: SourcePorts,
 ) {
     let mut reported = Vec::new();
-    while let Some(update) = updates.recv().await {
+    while let Some(mut update) = updates.recv().await {
         let source = update.source;
+        // Before the pods: what they use is there when they come.
+        objects.replace(source, std::mem::take(&mut update.objects));
         let applied = merger.apply(update, ports.clock.wall());
         for duplicate in applied.duplicates.iter().filter(|one| !reported.contains(*one)) {
             tracing::error!(

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use kubelet_model::manifest::Problem;
-use kubelet_model::{EventObject, EventType, FullName, PodUid, Source};
+use kubelet_model::{EventObject, EventType, FullName, ObjectKey, PodUid, Source};
 
 use crate::events::Recorder;
 
@@ -33,6 +33,11 @@ pub(super) enum Notice {
     Skipped { path: PathBuf, why: &'static str },
     /// A pod is already defined by another file.
     Duplicate { path: PathBuf, full_name: FullName, uid: PodUid, by: PathBuf },
+    /// A ConfigMap or Secret is already defined by another file, or earlier in this.
+    DuplicateObject { path: PathBuf, object: ObjectKey, by: PathBuf },
+    /// More bytes of ConfigMaps and Secrets than are kept; this manifest has the
+    /// first that is left out.
+    TooManyObjects { path: PathBuf, object: ObjectKey, limit: usize },
     /// The manifest path does not exist.
     Missing { path: PathBuf },
     /// The manifest path cannot be looked at.
@@ -107,6 +112,18 @@ impl Notice {
                 pod = %full_name,
                 defined_by = %by.display(),
                 "pod ignored: another manifest defines one of the same name"
+            ),
+            Self::DuplicateObject { path, object, by } => tracing::error!(
+                file = %path.display(),
+                %object,
+                defined_by = %by.display(),
+                "object ignored: another manifest defines it"
+            ),
+            Self::TooManyObjects { path, object, limit } => tracing::error!(
+                file = %path.display(),
+                first = %object,
+                limit,
+                "more bytes of ConfigMaps and Secrets than are kept; this one and later ones are left out"
             ),
             Self::Missing { path } => tracing::error!(
                 path = %path.display(),

@@ -1,4 +1,4 @@
-//! One look at the manifest path: which pods it defines now.
+//! One look at the manifest path: which pods and objects it defines now.
 //!
 //! Owns the manifests known so far and has their last good copies kept. One that
 //! is gone takes its pods with it; a path that cannot be looked at keeps them all.
@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use kubelet_model::{FullName, PodUid};
+use kubelet_model::{ConfigObject, FullName, PodUid};
 
 use super::PODS_MAX;
 use super::known::{Known, ManifestReader};
 use super::last_good::LastGood;
 use super::notice::Notice;
+use super::objects::pick;
 use crate::ports::{Clock, DirEntry, Fs};
 
 /// Most manifests read from one directory; one node runs far fewer pods.
@@ -35,6 +36,7 @@ pub(super) struct Scanner {
     copy_problem: Option<String>,
     first: bool,
     complete: bool,
+    objects: Vec<Arc<ConfigObject>>,
     notices: Vec<Notice>,
 }
 
@@ -57,6 +59,7 @@ impl Scanner {
             copy_problem: None,
             first: true,
             complete: false,
+            objects: Vec::new(),
             notices: Vec::new(),
         }
     }
@@ -102,7 +105,10 @@ impl Scanner {
         }
         self.report_copies();
         let pods = match changed {
-            true => Some(self.pods(&mut said)),
+            true => {
+                self.pick_objects(&mut said);
+                Some(self.pods(&mut said))
+            }
             false => {
                 let standing = |key: &&String| key.starts_with(DUPLICATE) || *key == TOO_MANY_PODS;
                 said.extend(self.said.iter().filter(standing).cloned());
@@ -117,6 +123,23 @@ impl Scanner {
     /// Has everything below the path been read once?
     pub(super) fn complete(&self) -> bool {
         self.complete
+    }
+
+    /// ConfigMaps and Secrets, as of the last look.
+    pub(super) fn objects(&self) -> Vec<Arc<ConfigObject>> {
+        self.objects.clone()
+    }
+
+    /// All objects in the order of their files, each once.
+    fn pick_objects(&mut self, said: &mut BTreeSet<String>) {
+        let all = self.known.iter().flat_map(|(path, known)| {
+            known.objects.iter().map(move |object| (path.as_path(), object))
+        });
+        let (picked, notices) = pick(all);
+        self.objects = picked;
+        for (key, notice) in notices {
+            self.say(said, format!("{DUPLICATE} {key}"), notice);
+        }
     }
 
     /// Removes the last good copies of manifests that are gone.

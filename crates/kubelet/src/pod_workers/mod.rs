@@ -28,6 +28,7 @@ use crate::allocation::Allocations;
 use crate::events::Recorder;
 use crate::image_manager::Images;
 use crate::metrics::Metrics;
+use crate::object_cache::Objects;
 use crate::pleg::{Observations, RuntimeStateReader};
 use crate::pod_sources::PodSetReader;
 use crate::ports::Ports;
@@ -64,6 +65,8 @@ pub struct Shared {
     pub allocations: Allocations,
     /// Volumes.
     pub volumes: Volumes,
+    /// ConfigMaps and Secrets.
+    pub objects: Objects,
     /// Turns at the runtime for work that keeps it busy.
     pub lanes: Arc<Semaphore>,
 }

@@ -61,7 +61,9 @@ impl Worker {
         let calls = Calls::new(shared.progress.clone(), clock, self.uid.clone());
         let mut executor = Executor::new(means, calls, identity, order.pod.clone(), seen);
         if let Some(pod) = &order.pod {
-            executor = executor.with_volumes(self.mountables(), self.can_read_only(pod));
+            executor = executor
+                .with_volumes(self.mountables(), self.can_read_only(pod))
+                .with_objects(self.shared.objects.clone());
         }
         let mut orders = self.orders.clone();
         let touches_runtime = steps.iter().flatten().any(|action| !is_local(action));

@@ -30,7 +30,7 @@ pub use real_probe::RealProbeNet;
 pub use real_volumes::RealVolumeHost;
 pub use rng::Jitter;
 pub use tasks::{TaskHandle, Tasks};
-pub use volumes::{SubPathBind, VolumeError, VolumeHost};
+pub use volumes::{Publication, SubPathBind, VolumeError, VolumeHost};
 
 use std::sync::Arc;
 

@@ -16,13 +16,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use mounts::Beginning;
 use mounts::host_path::HostPathType;
 use mounts::mount::{HugePages, Tmpfs};
 use mounts::ownership::{ChangePolicy, FsGroup, Owned};
+use mounts::publish::Published;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::volumes::{SubPathBind, VolumeError, VolumeHost};
+use super::volumes::{Publication, SubPathBind, VolumeError, VolumeHost};
 
 /// How long a caller waits. Local work takes milliseconds, giving a large volume
 /// to a group seconds.
@@ -197,6 +199,35 @@ impl VolumeHost for RealVolumeHost {
         let (what, root) = (format!("giving group {} all of", group.gid), dir.to_owned());
         let own = move || Ok(mounts::ownership::own(&root, group, policy, &mut |_| ())?);
         self.run(dir, what, own).await
+    }
+
+    async fn make_inside(&self, volume: &Path, path: &Path, mode: u32) -> Result<(), VolumeError> {
+        let what = format!("making directory {} in", path.display());
+        let (root, path) = (volume.to_owned(), path.to_owned());
+        let make = move || Ok(mounts::sub_path::make_inside(&root, &path, mode)?);
+        self.run(volume, what, make).await
+    }
+
+    async fn read_inside(
+        &self,
+        volume: &Path,
+        path: &Path,
+        limit: usize,
+    ) -> Result<Beginning, VolumeError> {
+        let what = format!("reading {limit} bytes of {} in", path.display());
+        let (root, path) = (volume.to_owned(), path.to_owned());
+        let read = move || Ok(mounts::read_inside(&root, &path, limit)?);
+        self.run(volume, what, read).await
+    }
+
+    async fn publish(&self, dir: &Path, files: &Publication) -> Result<Published, VolumeError> {
+        let what = format!("publishing {} in", files.digest);
+        let (root, files) = (dir.to_owned(), files.clone());
+        let publish = move || {
+            let Publication { payload, group, at, .. } = files;
+            Ok(mounts::publish::publish(&root, &payload, group, at)?)
+        };
+        self.run(dir, what, publish).await
     }
 
     async fn bind_sub_path(&self, sub_path: &SubPathBind) -> Result<PathBuf, VolumeError> {

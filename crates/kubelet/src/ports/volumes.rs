@@ -4,13 +4,15 @@
 //! the kernel's mounts, the simulation on a model of them.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use mounts::MountsError;
 use mounts::host_path::{HostPathError, HostPathType};
 use mounts::mount::{HugePages, Tmpfs};
 use mounts::ownership::{ChangePolicy, FsGroup, Owned};
+use mounts::publish::{Payload, Published};
+use mounts::{Beginning, MountsError};
 
 /// Why something could not be done to a volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +75,19 @@ pub struct SubPathBind {
     pub index: usize,
 }
 
+/// Files that a volume is to show, all at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Publication {
+    /// The files.
+    pub payload: Arc<Payload>,
+    /// What tells them from others: a hash of them.
+    pub digest: String,
+    /// The group they are given to.
+    pub group: Option<FsGroup>,
+    /// When; it becomes part of a name.
+    pub at: SystemTime,
+}
+
 /// Effects of volumes on the machine.
 #[async_trait]
 pub trait VolumeHost: Send + Sync + 'static {
@@ -97,6 +112,17 @@ pub trait VolumeHost: Send + Sync + 'static {
         group: FsGroup,
         policy: ChangePolicy,
     ) -> Result<Owned, VolumeError>;
+    /// Makes a directory in a volume, and those that lead to it.
+    async fn make_inside(&self, volume: &Path, path: &Path, mode: u32) -> Result<(), VolumeError>;
+    /// Reads a file in a volume, up to a limit; links in it never lead out of it.
+    async fn read_inside(
+        &self,
+        volume: &Path,
+        path: &Path,
+        limit: usize,
+    ) -> Result<Beginning, VolumeError>;
+    /// Makes a directory show exactly these files.
+    async fn publish(&self, dir: &Path, files: &Publication) -> Result<Published, VolumeError>;
     /// Binds a part of a volume to a place of its own, and tells where.
     async fn bind_sub_path(&self, sub_path: &SubPathBind) -> Result<PathBuf, VolumeError>;
     /// Unbinds all parts of a volume of a pod.

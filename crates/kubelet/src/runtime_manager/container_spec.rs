@@ -33,6 +33,8 @@ pub(super) struct ContainerFacts<'a> {
     pub(super) namespaces: v1::NamespaceOption,
     /// The container whose processes this one joins.
     pub(super) target: Option<&'a str>,
+    /// Where variables come from.
+    pub(super) sources: env::Sources<'a>,
 }
 
 /// What the runtime needs to make a container, but for its mounts.
@@ -51,7 +53,7 @@ pub(super) fn container_config(
         node_ips: &settings.node_ips,
         allocatable: settings.allocatable,
     };
-    let environment = env::environment(pod, container, &place)?;
+    let environment = env::environment(pod, container, &place, facts.sources)?;
     let namespaces = with_target(facts.namespaces, facts.target);
     let security = security::of_container(pod, container, image_user, namespaces, settings)?;
     let mut labels: BTreeMap<String, String> = PodIdentity::of(pod).labels().into();
@@ -160,6 +162,8 @@ mod tests {
     use kubelet_model::Source;
 
     use super::*;
+    use crate::object_cache::Objects;
+    use crate::runtime_manager::env_file::EnvFiles;
 
     fn pod(container: &str, spec: &str) -> DesiredPod {
         let json = format!(
@@ -183,6 +187,7 @@ mod tests {
         let pod = pod(container, spec);
         let settings =
             Settings { memory_bytes: 1 << 30, stop_signals: true, ..Settings::for_node("n") };
+        let (objects, files) = (Objects::default(), EnvFiles::default());
         let facts = ContainerFacts {
             settings: &settings,
             restart_count: 2,
@@ -191,6 +196,7 @@ mod tests {
             pod_ips: &["10.0.0.2".to_owned()],
             namespaces: namespaces(),
             target,
+            sources: env::Sources { objects: &objects, files: &files },
         };
         container_config(&pod, &pod.spec().containers[0], facts)
     }

@@ -1,13 +1,15 @@
-//! What a pod may learn about itself: fields and resources as text.
+//! What a pod may learn about itself: fields and resources as text, in variables
+//! and in files.
 //!
 //! Pure. Upstream: podFieldSelectorRuntimeValue in pkg/kubelet/kubelet_pods.go,
 //! pkg/fieldpath, pkg/api/v1/resource.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceFieldSelector};
-use kubelet_model::DesiredPod;
 use kubelet_model::quantity::Quantity;
+use kubelet_model::{DesiredPod, quote};
 
 use crate::container_manager::allocatable::Allocatable;
 
@@ -84,6 +86,50 @@ pub(super) fn resource(
         "" => (own, true),
         name => named(spec, name).ok_or_else(|| format!("container {name} not found"))?,
     };
+    amount(container, selector, |name| defaulted.then(|| default_limit(spec, name, place)))
+}
+
+/// A field of the pod as the content of a file: as upstream, all labels or
+/// annotations can be had there, and nothing that only a running pod has.
+pub(crate) fn file_field(pod: &DesiredPod, path: &str) -> Result<String, String> {
+    let meta = &pod.pod().metadata;
+    let lines = |entries: &Option<BTreeMap<String, String>>| {
+        let line = |(key, value): (&String, &String)| format!("{key}={}", quote::go(value));
+        entries.iter().flatten().map(line).collect::<Vec<_>>().join("\n")
+    };
+    match path {
+        "metadata.labels" => Ok(lines(&meta.labels)),
+        "metadata.annotations" => Ok(lines(&meta.annotations)),
+        _ if path.starts_with("metadata.") => {
+            let nowhere = Allocatable { cpu_milli: 0, memory_bytes: 0 };
+            field(pod, path, &Place { pod_ips: &[], node_ips: &[], allocatable: nowhere })
+        }
+        _ => Err(format!("unsupported fieldPath: {path}")),
+    }
+}
+
+/// A container's request or limit as the content of a file; a limit that is not
+/// set is what the node gives.
+pub(crate) fn file_resource(
+    spec: &PodSpec,
+    selector: &ResourceFieldSelector,
+    allocatable: Allocatable,
+) -> Result<String, String> {
+    let name = selector.container_name.as_deref().unwrap_or_default();
+    let (container, _) = named(spec, name).ok_or_else(|| format!("container {name} not found"))?;
+    amount(container, selector, |name| match name {
+        "cpu" => Some(allocatable.cpu_milli),
+        "memory" => Some(allocatable.memory_bytes),
+        _ => None,
+    })
+}
+
+/// A request or limit in units of the divisor; `default` is that of a limit.
+fn amount(
+    container: &Container,
+    selector: &ResourceFieldSelector,
+    default: impl FnOnce(&str) -> Option<i64>,
+) -> Result<String, String> {
     let unsupported = || format!("unsupported container resource : {}", selector.resource);
     let (kind, name) = selector.resource.split_once('.').ok_or_else(unsupported)?;
     if !matches!(name, "cpu" | "memory") && !name.starts_with("hugepages-") {
@@ -99,7 +145,7 @@ pub(super) fn resource(
     let scale = if name == "cpu" { Quantity::milli } else { Quantity::units };
     let value = match set.filter(|quantity| !quantity.is_zero()) {
         Some(quantity) => scale(quantity),
-        None if kind == "limits" && defaulted => default_limit(spec, name, place),
+        None if kind == "limits" => default(name).unwrap_or(0),
         None => 0,
     };
     let divisor = selector.divisor.as_ref().and_then(|text| Quantity::parse(&text.0));
@@ -204,6 +250,34 @@ mod tests {
         }
         assert!(read("limits.gpu", "", "").is_err());
         assert!(read("limits.cpu", "none", "").is_err());
+    }
+
+    #[test]
+    fn files() {
+        let pod = pod_with(
+            r#","labels":{"b":"2","a":"x"},"annotations":{"k":"say \"hi\"\n\u0001é"}"#,
+            r#","resources":{"limits":{"cpu":"1500m"}}"#,
+            "",
+        );
+        for (path, expected) in [
+            ("metadata.name", "web-node"),
+            ("metadata.uid", "u1"),
+            ("metadata.labels", "a=\"x\"\nb=\"2\""),
+            ("metadata.annotations", "k=\"say \\\"hi\\\"\\n\\x01é\""),
+            ("metadata.labels['b']", "2"),
+        ] {
+            assert_eq!(file_field(&pod, path).as_deref(), Ok(expected), "{path}");
+        }
+        assert!(file_field(&pod, "status.podIP").is_err());
+        let read = |of: &str, container: &str| {
+            let json = format!(r#"{{"resource":"{of}","containerName":"{container}"}}"#);
+            let selector = serde_json::from_str(&json).expect("a selector");
+            file_resource(pod.spec(), &selector, NODE)
+        };
+        assert_eq!(read("limits.cpu", "app").as_deref(), Ok("2"));
+        assert_eq!(read("limits.memory", "app").as_deref(), Ok("1073741824"));
+        assert_eq!(read("requests.memory", "app").as_deref(), Ok("0"));
+        assert_eq!(read("limits.cpu", "none"), Err("container none not found".to_owned()));
     }
 
     #[test]

@@ -1,30 +1,47 @@
 //! The container's environment, and `$(VAR)` expansion.
 //!
-//! Pure. A standalone node holds no ConfigMaps, Secrets or Services: a reference
-//! to one that is not optional is an error. Upstream: makeEnvironmentVariables
-//! in pkg/kubelet/kubelet_pods.go, third_party/forked/golang/expansion.
+//! Looks up ConfigMaps, Secrets and files that were read, and changes nothing. A standalone node holds no
+//! Services. Upstream: makeEnvironmentVariables in pkg/kubelet/kubelet_pods.go,
+//! third_party/forked/golang/expansion.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVarSource};
-use kubelet_model::DesiredPod;
+use k8s_openapi::api::core::v1::{Container, EnvVarSource};
+use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind};
 
 use super::downward::{self, Place};
+use super::env_file::EnvFiles;
+use crate::object_cache::Objects;
 
-/// The resolved environment of a container, in definition order; a later
-/// definition of a name replaces the earlier one.
+/// Where values come from, besides the pod and its node.
+#[derive(Clone, Copy)]
+pub(super) struct Sources<'a> {
+    /// ConfigMaps and Secrets.
+    pub(super) objects: &'a Objects,
+    /// Files that containers wrote.
+    pub(super) files: &'a EnvFiles,
+}
+
+/// The resolved environment of a container: what whole objects give, then its own,
+/// in definition order; a later definition of a name replaces the earlier one.
 pub(super) fn environment(
     pod: &DesiredPod,
     container: &Container,
     place: &Place<'_>,
+    sources: Sources<'_>,
 ) -> Result<Vec<(String, String)>, String> {
-    container.env_from.iter().flatten().try_for_each(missing_source)?;
     let mut names: Vec<String> = Vec::new();
     let mut values: BTreeMap<String, String> = BTreeMap::new();
+    for (name, value) in from_objects(pod, container, sources.objects)? {
+        if values.insert(name.clone(), value).is_none() {
+            names.push(name);
+        }
+    }
     for var in container.env.iter().flatten() {
         let value = match (var.value.as_deref().unwrap_or_default(), &var.value_from) {
             ("", None) => String::new(),
-            ("", Some(source)) => match from_source(pod, container, source, place)? {
+            ("", Some(source)) => match from_source(pod, container, source, place, sources)? {
                 Some(value) => value,
                 None => continue,
             },
@@ -38,15 +55,77 @@ pub(super) fn environment(
     Ok(names.into_iter().map(value).collect())
 }
 
-/// An object that every variable of is wanted, and that does not exist.
-fn missing_source(source: &EnvFromSource) -> Result<(), String> {
-    if let Some(map) = &source.config_map_ref {
-        return absent("configmap", &map.name, map.optional).map(drop);
+/// The variables that whole objects give, in their order.
+fn from_objects(
+    pod: &DesiredPod,
+    container: &Container,
+    objects: &Objects,
+) -> Result<Vec<(String, String)>, String> {
+    let mut variables = Vec::new();
+    for source in container.env_from.iter().flatten() {
+        let map = source.config_map_ref.as_ref();
+        let map = map.map(|of| (ObjectKind::ConfigMap, &of.name, of.optional));
+        let secret = source.secret_ref.as_ref();
+        let secret = secret.map(|of| (ObjectKind::Secret, &of.name, of.optional));
+        let Some((kind, name, optional)) = map.or(secret) else { continue };
+        let object = find(objects, &ObjectKey::new(kind, pod.namespace(), name), optional)?;
+        let prefix = source.prefix.as_deref().unwrap_or_default();
+        for (key, value) in object.iter().flat_map(|object| &object.data) {
+            variables.push((format!("{prefix}{key}"), text_of(value, key, pod, kind, name)?));
+        }
     }
-    match &source.secret_ref {
-        Some(secret) => absent("secret", &secret.name, secret.optional).map(drop),
-        None => Ok(()),
+    Ok(variables)
+}
+
+/// An object; `None` if it is missing and may be.
+fn find(
+    objects: &Objects,
+    key: &ObjectKey,
+    optional: Option<bool>,
+) -> Result<Option<Arc<ConfigObject>>, String> {
+    match objects.get(key) {
+        None if optional != Some(true) => {
+            Err(format!("{} {:?} not found", key.kind.resource(), key.name))
+        }
+        found => Ok(found),
     }
+}
+
+/// One value of an object; `None` if it is missing and may be.
+fn one_of(
+    objects: &Objects,
+    pod: &DesiredPod,
+    (kind, name, key): (ObjectKind, &str, &str),
+    optional: Option<bool>,
+) -> Result<Option<String>, String> {
+    let found = find(objects, &ObjectKey::new(kind, pod.namespace(), name), optional)?;
+    let Some(object) = found else { return Ok(None) };
+    match object.data.get(key) {
+        Some(value) => text_of(value, key, pod, kind, name).map(Some),
+        None if optional == Some(true) => Ok(None),
+        None => {
+            let (kind, namespace) = (kind.as_str(), pod.namespace());
+            Err(format!("couldn't find key {key} in {kind} {namespace}/{name}"))
+        }
+    }
+}
+
+/// A value as a variable: the kernel ends one at a NUL, and runtimes take text.
+fn text_of(
+    value: &[u8],
+    key: &str,
+    pod: &DesiredPod,
+    kind: ObjectKind,
+    name: &str,
+) -> Result<String, String> {
+    let text = std::str::from_utf8(value).ok().filter(|text| !text.contains('\0'));
+    text.map(str::to_owned).ok_or_else(|| {
+        let (kind, namespace) = (kind.as_str(), pod.namespace());
+        format!(
+            "key {key} in {kind} {namespace}/{name} is no text and cannot be a variable; mount it as \
+             a file"
+        )
+    })
 }
 
 /// A variable's value; `None` leaves it out.
@@ -55,6 +134,7 @@ fn from_source(
     container: &Container,
     source: &EnvVarSource,
     place: &Place<'_>,
+    Sources { objects, files }: Sources<'_>,
 ) -> Result<Option<String>, String> {
     if let Some(selector) = &source.field_ref {
         return downward::field(pod, &selector.field_path, place).map(Some);
@@ -63,16 +143,17 @@ fn from_source(
         return downward::resource(pod.spec(), container, selector, place).map(Some);
     }
     if let Some(map) = &source.config_map_key_ref {
-        return absent("configmap", &map.name, map.optional);
+        let which = (ObjectKind::ConfigMap, map.name.as_str(), map.key.as_str());
+        return one_of(objects, pod, which, map.optional);
     }
-    match &source.secret_key_ref {
-        Some(secret) => absent("secret", &secret.name, secret.optional),
+    if let Some(secret) = &source.secret_key_ref {
+        let which = (ObjectKind::Secret, secret.name.as_str(), secret.key.as_str());
+        return one_of(objects, pod, which, secret.optional);
+    }
+    match &source.file_key_ref {
+        Some(file) => files.value(file),
         None => Ok(Some(String::new())),
     }
-}
-
-fn absent(kind: &str, name: &str, optional: Option<bool>) -> Result<Option<String>, String> {
-    if optional == Some(true) { Ok(None) } else { Err(format!("{kind} {name:?} not found")) }
 }
 
 /// Expands the arguments of a container from its resolved environment.
@@ -117,8 +198,12 @@ pub(super) fn expand_by<'v>(
 
 #[cfg(test)]
 mod tests {
+    use kubelet_model::Source;
+
     use super::*;
     use crate::container_manager::allocatable::Allocatable;
+    use crate::object_cache;
+    use crate::runtime_manager::env_file::testing;
     use crate::runtime_manager::testing::pod_with;
 
     #[test]
@@ -147,11 +232,20 @@ mod tests {
     }
 
     fn resolve(container: &str) -> Result<Vec<String>, String> {
+        resolve_with(container, &Objects::default())
+    }
+
+    fn resolve_with(container: &str, objects: &Objects) -> Result<Vec<String>, String> {
         let pod = pod_with("", container, "");
+        let files = EnvFiles::default();
+        resolve_in(&pod, Sources { objects, files: &files })
+    }
+
+    fn resolve_in(pod: &DesiredPod, sources: Sources<'_>) -> Result<Vec<String>, String> {
         let ips = ["10.0.0.2".to_owned()];
         let allocatable = Allocatable { cpu_milli: 2_000, memory_bytes: 1 };
         let place = Place { pod_ips: &ips, node_ips: &ips, allocatable };
-        let env = environment(&pod, &pod.spec().containers[0], &place)?;
+        let env = environment(pod, &pod.spec().containers[0], &place, sources)?;
         Ok(env.iter().map(|(name, value)| format!("{name}={value}")).collect())
     }
 
@@ -167,6 +261,32 @@ mod tests {
         let expected =
             ["A=21", "B=1$(C)", "C=3", "E=", "IP=10.0.0.2", "CPU=2", "URL=http://10.0.0.2/2"];
         assert_eq!(env.expect("a good environment"), expected);
+    }
+
+    #[test]
+    fn files_give_variables() {
+        let of = |name: &str, key: &str, more: &str| {
+            let file = format!(r#"{{"volumeName":"v","path":"f","key":"{key}"{more}}}"#);
+            format!(r#"{{"name":"{name}","valueFrom":{{"fileKeyRef":{file}}}}}"#)
+        };
+        let optional = r#","optional":true"#;
+        for (variables, text, expected) in [
+            (of("V", "A", ""), "A='$(V)'", Ok("V=$(V) W=<$(V)>")),
+            (of("V", "A", ""), "B='x'", Err("key \"A\" not found in file \"/pods/v/f\"")),
+            (of("V", "A", optional), "B='x'", Ok("W=<$(V)>")),
+            (of("V", "A", optional), "A", Err("couldn't parse env file: ")),
+        ] {
+            let last = r#"{"name":"W","value":"<$(V)>"}"#;
+            let pod = pod_with("", &format!(r#","env":[{variables},{last}]"#), "");
+            let files = testing::files(&pod.spec().containers[0], ("v", "f"), text);
+            let sources = Sources { objects: &Objects::default(), files: &files };
+            match (resolve_in(&pod, sources), expected) {
+                (Ok(env), expected) => assert_eq!(Ok(env.join(" ").as_str()), expected, "{text}"),
+                (Err(error), expected) => {
+                    assert!(expected.is_err_and(|part| error.contains(part)), "{error}");
+                }
+            }
+        }
     }
 
     #[test]
@@ -190,6 +310,60 @@ mod tests {
             ),
         ] {
             let got = resolve(&format!(",{container}")).map(|env| env.join(" "));
+            assert_eq!(got.as_deref().map_err(String::as_str), expected, "{container}");
+        }
+    }
+    #[test]
+    fn objects_give_variables() {
+        let (writer, objects) = object_cache::new();
+        let object = |kind, name: &str, data: &[(&str, &[u8])]| {
+            let data = data.iter().map(|(key, value)| ((*key).to_owned(), value.to_vec()));
+            Arc::new(ConfigObject {
+                key: ObjectKey::new(kind, "ns", name),
+                uid: String::new(),
+                secret_type: String::new(),
+                data: data.collect(),
+                binary: BTreeMap::from([("logo".to_owned(), vec![1])]),
+            })
+        };
+        let map = object(ObjectKind::ConfigMap, "c", &[("A", b"1"), ("b.c", b"$(A)")]);
+        let secret = object(ObjectKind::Secret, "s", &[("A", b"2"), ("RAW", b"\xff")]);
+        writer.replace(Source::File, vec![map, secret]);
+        let from = |kind: &str, name: &str, key: &str, more: &str| {
+            format!(
+                r#"{{"name":"V","valueFrom":{{"{kind}KeyRef":{{"name":"{name}","key":"{key}"{more}}}}}}}"#
+            )
+        };
+        let env = |variable: String| format!(r#""env":[{variable}]"#);
+        for (container, expected) in [
+            (r#""envFrom":[{"configMapRef":{"name":"c"}}]"#.to_owned(), Ok("A=1 b.c=$(A)")),
+            (
+                r#""envFrom":[{"prefix":"P_","configMapRef":{"name":"c"}},{"configMapRef":{"name":"c"}}],
+                   "env":[{"name":"A","value":"own $(P_A)"}]"#
+                    .to_owned(),
+                Ok("P_A=1 P_b.c=$(A) A=own 1 b.c=$(A)"),
+            ),
+            (env(from("configMap", "c", "A", "")), Ok("V=1")),
+            (env(from("secret", "s", "A", "")), Ok("V=2")),
+            (
+                env(from("configMap", "c", "none", "")),
+                Err("couldn't find key none in ConfigMap ns/c"),
+            ),
+            (
+                env(from("configMap", "c", "logo", "")),
+                Err("couldn't find key logo in ConfigMap ns/c"),
+            ),
+            (env(from("secret", "s", "none", "")), Err("couldn't find key none in Secret ns/s")),
+            (env(from("secret", "s", "none", r#","optional":true"#)), Ok("")),
+            (
+                env(from("secret", "s", "RAW", "")),
+                Err(
+                    "key RAW in Secret ns/s is no text and cannot be a variable; mount it as a file",
+                ),
+            ),
+            (r#""envFrom":[{"secretRef":{"name":"c"}}]"#.to_owned(), Err("secret \"c\" not found")),
+        ] {
+            let got = resolve_with(&format!(",{container}"), &objects).map(|env| env.join(" "));
             assert_eq!(got.as_deref().map_err(String::as_str), expected, "{container}");
         }
     }

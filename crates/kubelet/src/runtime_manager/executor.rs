@@ -20,6 +20,7 @@ use crate::allocation::Allocations;
 use crate::container_manager::PodContainers;
 use crate::events::Recorder;
 use crate::image_manager::Images;
+use crate::object_cache::Objects;
 use crate::ports::{DirEntry, Ports};
 use crate::progress::Calls;
 use crate::settings::Settings;
@@ -144,6 +145,7 @@ pub struct Executor {
     pub(super) ensured: Option<Ensured>,
     pub(super) volumes: Mountables,
     pub(super) recursive_read_only: bool,
+    pub(super) objects: Objects,
 }
 
 impl Executor {
@@ -173,6 +175,7 @@ impl Executor {
             ensured: None,
             volumes: Mountables::default(),
             recursive_read_only: false,
+            objects: Objects::default(),
         }
     }
 
@@ -180,6 +183,12 @@ impl Executor {
     /// a mount read-only all the way down.
     pub fn with_volumes(mut self, volumes: Mountables, recursive_read_only: bool) -> Self {
         (self.volumes, self.recursive_read_only) = (volumes, recursive_read_only);
+        self
+    }
+
+    /// The same with objects that its containers' variables come from.
+    pub fn with_objects(mut self, objects: Objects) -> Self {
+        self.objects = objects;
         self
     }
 

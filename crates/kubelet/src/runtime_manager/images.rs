@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use cri::v1;
 use k8s_openapi::api::core::v1::{Container, ImageVolumeSource};
-use kubelet_model::{ContainerName, DesiredPod};
+use kubelet_model::{ContainerName, DesiredPod, EventObject, EventType};
 
 use super::executor::{ActionError, Executor};
-use crate::image_manager::{EnsuredImage, ImageProblem, Wish};
+use crate::image_manager::{EnsuredImage, ImageProblem, PodSecrets, Wish};
 
 /// Image volumes by name, as the runtime is asked for them.
 pub(super) type ImageVolumes = BTreeMap<String, v1::ImageSpec>;
@@ -50,6 +50,21 @@ impl Executor {
         Ok(())
     }
 
+    /// What the pod's own secrets open; users are told of those that are missing.
+    fn pull_secrets(&self, pod: &DesiredPod) -> PodSecrets {
+        let (secrets, missing) = PodSecrets::of(pod, &self.objects);
+        if !missing.is_empty() {
+            let message = format!(
+                "Unable to retrieve some image pull secrets ({}); attempting to pull the image may \
+                 not succeed.",
+                missing.join(", ")
+            );
+            let (object, reason) = (EventObject::pod(pod), "FailedToRetrieveImagePullSecret");
+            self.recorder.record(&object, EventType::Warning, reason, &message);
+        }
+        secrets
+    }
+
     async fn ensure_all(
         &self,
         name: &ContainerName,
@@ -59,7 +74,9 @@ impl Executor {
         let (container, _, attempt) = self.container_and_sandbox(pod, name)?;
         let container = &*container;
         let (sandbox_config, _) = self.sandbox_config(pod, attempt)?;
-        let volumes = self.ensure_volumes(pod, container, &sandbox_config, before_pull).await;
+        let secrets = self.pull_secrets(pod);
+        let volumes = self.ensure_volumes(pod, container, &secrets, &sandbox_config, before_pull);
+        let volumes = volumes.await;
         let volumes = volumes.map_err(|problem| not_started(name, problem))?;
         let wish = Wish {
             pod,
@@ -67,6 +84,7 @@ impl Executor {
             image: container.image.as_deref().unwrap_or_default(),
             policy: container.image_pull_policy.as_deref().unwrap_or_default(),
             calls: &self.calls,
+            secrets: &secrets,
         };
         let image = self.images.ensure(wish, &sandbox_config, before_pull).await;
         let image = image.map_err(|problem| not_started(name, problem));
@@ -81,6 +99,7 @@ impl Executor {
         &self,
         pod: &DesiredPod,
         container: &Container,
+        secrets: &PodSecrets,
         sandbox: &v1::PodSandboxConfig,
         before_pull: &(dyn Fn() + Sync),
     ) -> Result<ImageVolumes, ImageProblem> {
@@ -89,7 +108,8 @@ impl Executor {
         for (name, source) in mounted(pod, container) {
             let image = source.reference.as_deref().unwrap_or_default();
             let policy = source.pull_policy.as_deref().unwrap_or_default();
-            let wish = Wish { pod, container: None, image, policy, calls: &self.calls };
+            let calls = &self.calls;
+            let wish = Wish { pod, container: None, image, policy, calls, secrets };
             match self.images.ensure(wish, sandbox, before_pull).await {
                 Ok(found) => {
                     let annotations = pod.pod().metadata.annotations.clone().unwrap_or_default();

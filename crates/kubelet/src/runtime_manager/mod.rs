@@ -9,6 +9,7 @@ mod container_spec;
 pub(crate) mod dns;
 mod downward;
 pub(crate) mod env;
+mod env_file;
 mod executor;
 mod hooks;
 mod hostname;
@@ -35,6 +36,7 @@ mod tests;
 mod user_namespace;
 mod volume_mounts;
 
+pub(crate) use downward::{file_field, file_resource};
 pub use executor::{ActionError, Executor, Means, PodIdentity};
 pub use hooks::HookMetrics;
 pub(crate) use images::mounted as mounted_images;

@@ -18,7 +18,7 @@ use super::executor::{ActionError, Executor};
 use super::images::{self, Ensured};
 use super::mounts::MountFacts;
 use super::security::{self, ImageUser};
-use super::{log_paths, mounts};
+use super::{env, log_paths, mounts};
 use crate::image_manager::EnsuredImage;
 use crate::pleg::labels;
 
@@ -139,6 +139,7 @@ impl Executor {
         let namespaces = context.and_then(|context| context.namespace_options.clone());
         let namespaces = namespaces.unwrap_or_default();
         let users = namespaces.userns_options.clone();
+        let files = self.env_files(container).await;
         let facts = ContainerFacts {
             settings: &self.settings,
             restart_count,
@@ -147,6 +148,7 @@ impl Executor {
             pod_ips,
             namespaces,
             target: target.as_deref(),
+            sources: env::Sources { objects: &self.objects, files: &files },
         };
         let mut config = container_spec::container_config(pod, container, facts).map_err(wrong)?;
         let hosts = match mounts::wants_hosts(container) {

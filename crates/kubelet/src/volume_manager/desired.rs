@@ -6,16 +6,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
     Container, EmptyDirVolumeSource, EphemeralContainer, HostPathVolumeSource, PodSpec, Volume,
     VolumeMount,
 };
 use kubelet_model::quantity::Quantity;
-use kubelet_model::{DesiredPod, EventObject};
+use kubelet_model::{DesiredPod, EventObject, ObjectKey};
 use mounts::host_path::{HostPathError, HostPathType};
 
 use super::layout::VolumeName;
+use super::payload::{self, PayloadSpec};
+use crate::container_manager::allocatable::Allocatable;
 use crate::container_manager::{Rules, amounts, plan};
 
 /// The volumes of one pod.
@@ -46,6 +49,8 @@ pub enum Wanted {
         /// What it must be.
         kind: HostPathType,
     },
+    /// Files that the agent writes.
+    Payload(Arc<PayloadSpec>),
     /// It can never be made; why.
     Refused(String),
 }
@@ -64,8 +69,8 @@ pub enum Medium {
 /// What the node gives pods.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeFacts<'a> {
-    /// Memory that all pods may use together.
-    pub memory_bytes: u64,
+    /// What all pods may use together.
+    pub allocatable: Allocatable,
     /// How limits count.
     pub rules: &'a Rules,
 }
@@ -78,12 +83,23 @@ pub fn of_pod(pod: &DesiredPod, node: NodeFacts<'_>) -> Option<PodVolumes> {
     let needed = all.filter(|volume| used.contains(volume.name.as_str()) && volume.image.is_none());
     let named = needed.filter_map(|volume| Some((VolumeName::new(&volume.name)?, volume)));
     let volumes: BTreeMap<_, _> =
-        named.map(|(name, volume)| (name, wanted(volume, spec, node))).collect();
+        named.map(|(name, volume)| (name, wanted(volume, pod, node))).collect();
     let shares = |mount: &VolumeMount| {
         matches!(mount.mount_propagation.as_deref(), Some("HostToContainer" | "Bidirectional"))
     };
     let shares = mounts(spec).any(shares);
     (!volumes.is_empty()).then(|| PodVolumes { object: EventObject::pod(pod), shares, volumes })
+}
+
+impl PodVolumes {
+    /// The objects that the volumes' files come from.
+    pub(super) fn objects(&self) -> BTreeSet<ObjectKey> {
+        let specs = self.volumes.values().filter_map(|wanted| match wanted {
+            Wanted::Payload(spec) => Some(spec),
+            _ => None,
+        });
+        specs.flat_map(|spec| spec.objects().cloned()).collect()
+    }
 }
 
 /// Every mount of every container.
@@ -95,17 +111,36 @@ fn mounts(spec: &PodSpec) -> impl Iterator<Item = &VolumeMount> {
     plain.chain(ephemeral).flatten()
 }
 
-fn wanted(volume: &Volume, spec: &PodSpec, node: NodeFacts<'_>) -> Wanted {
+fn wanted(volume: &Volume, pod: &DesiredPod, node: NodeFacts<'_>) -> Wanted {
+    let spec = pod.spec();
+    let fs_group = spec.security_context.as_ref().and_then(|context| context.fs_group);
+    let fs_group = fs_group.and_then(|id| u32::try_from(id).ok());
+    if let Some((kind, sources)) = payload::sources_of(volume, pod, node.allocatable) {
+        let memory = memory_size(&EmptyDirVolumeSource::default(), spec, node);
+        let nested = nested(&volume.name, spec);
+        let spec = PayloadSpec { kind, sources, fs_group, memory, nested };
+        return Wanted::Payload(Arc::new(spec));
+    }
     let made = match (&volume.empty_dir, &volume.host_path) {
-        (Some(source), None) => medium(source, spec, node).map(|medium| {
-            let context = spec.security_context.as_ref();
-            let group = context.and_then(|context| context.fs_group);
-            Wanted::EmptyDir { medium, fs_group: group.and_then(|id| u32::try_from(id).ok()) }
-        }),
+        (Some(source), None) => {
+            medium(source, spec, node).map(|medium| Wanted::EmptyDir { medium, fs_group })
+        }
         (None, Some(source)) => host_path(source).map_err(|error| error.to_string()),
         _ => Err("this release has no volumes of this kind".to_owned()),
     };
     made.unwrap_or_else(Wanted::Refused)
+}
+
+/// Directories in a volume that other volumes are mounted on, in any container.
+fn nested(volume: &str, spec: &PodSpec) -> BTreeSet<String> {
+    let init = spec.init_containers.iter().flatten();
+    let plain = init.chain(&spec.containers).map(|c| &c.volume_mounts);
+    let ephemeral = spec.ephemeral_containers.iter().flatten().map(|c| &c.volume_mounts);
+    let of = |mounts: &Option<Vec<VolumeMount>>| {
+        let pairs = mounts.iter().flatten().map(|m| (m.name.as_str(), m.mount_path.as_str()));
+        payload::nested(volume, &pairs.collect::<Vec<_>>())
+    };
+    plain.chain(ephemeral).flat_map(of).collect()
 }
 
 fn host_path(source: &HostPathVolumeSource) -> Result<Wanted, HostPathError> {
@@ -139,7 +174,8 @@ fn memory_size(
     let of_pod = plan::pod_group(spec, node.rules).memory_bytes;
     let limits =
         [of_pod, asked].into_iter().flatten().filter_map(|bytes| u64::try_from(bytes).ok());
-    let all = limits.chain([node.memory_bytes]).filter_map(NonZeroU64::new);
+    let all_pods = u64::try_from(node.allocatable.memory_bytes).unwrap_or(0);
+    let all = limits.chain([all_pods]).filter_map(NonZeroU64::new);
     all.min()
 }
 

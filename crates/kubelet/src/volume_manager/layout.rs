@@ -24,6 +24,12 @@ impl VolumeName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The name under which the empty directory below a volume is noted.
+    pub fn wrapped(&self) -> Self {
+        // The part before is short, and a volume's name a quarter of what is allowed.
+        Self(format!("wrapped_{self}"))
+    }
 }
 
 impl fmt::Display for VolumeName {
@@ -43,10 +49,38 @@ pub struct PluginName(VolumeName);
 impl PluginName {
     /// Plain directories, memory and huge pages.
     pub const EMPTY_DIR: &'static str = "kubernetes.io~empty-dir";
+    /// Files of ConfigMaps.
+    pub const CONFIG_MAP: &'static str = "kubernetes.io~configmap";
+    /// Files of Secrets.
+    pub const SECRET: &'static str = "kubernetes.io~secret";
+    /// Files about the pod.
+    pub const DOWNWARD_API: &'static str = "kubernetes.io~downward-api";
+    /// Files of several sources.
+    pub const PROJECTED: &'static str = "kubernetes.io~projected";
 
     /// That of empty directories.
     pub fn empty_dir() -> Self {
         Self(VolumeName(Self::EMPTY_DIR.to_owned()))
+    }
+
+    /// That of files of ConfigMaps.
+    pub fn config_map() -> Self {
+        Self(VolumeName(Self::CONFIG_MAP.to_owned()))
+    }
+
+    /// That of files of Secrets.
+    pub fn secret() -> Self {
+        Self(VolumeName(Self::SECRET.to_owned()))
+    }
+
+    /// That of files about the pod.
+    pub fn downward_api() -> Self {
+        Self(VolumeName(Self::DOWNWARD_API.to_owned()))
+    }
+
+    /// That of files of several sources.
+    pub fn projected() -> Self {
+        Self(VolumeName(Self::PROJECTED.to_owned()))
     }
 
     /// From the name of its directory.

@@ -1,13 +1,14 @@
 //! Volumes: made before a pod's sandbox, undone after everything of it is gone.
 //!
-//! Owns one task per pod that has volumes, and what it tells. Reads pods' specs
-//! and, of a pod that ends, what lies below its directory. Writes mounts and
+//! Owns one task per pod that has volumes, and what it tells. Reads pods' specs,
+//! the ConfigMaps and Secrets they name and, of a pod that ends, what lies below its directory. Writes mounts and
 //! files through the port. Never decides when a pod starts or ends, and does
 //! nothing for pods without volumes. Upstream: pkg/kubelet/volumemanager,
 //! pkg/volume.
 
 pub mod desired;
 pub mod layout;
+pub mod payload;
 mod plan;
 mod plugins;
 mod pod;
@@ -27,6 +28,7 @@ use kubelet_model::{DesiredPod, Mono, PodUid};
 use tokio::sync::watch;
 
 use crate::events::Recorder;
+use crate::object_cache::Objects;
 use crate::ports::Ports;
 use crate::progress::{Calls, ProgressBoard};
 use crate::settings::Settings;
@@ -88,6 +90,7 @@ struct Shared {
     settings: Arc<Settings>,
     recorder: Recorder,
     progress: ProgressBoard,
+    objects: Objects,
     pods: Mutex<BTreeMap<PodUid, Entry>>,
 }
 
@@ -121,12 +124,14 @@ impl Volumes {
         settings: &Arc<Settings>,
         recorder: &Recorder,
         progress: &ProgressBoard,
+        objects: &Objects,
     ) -> Self {
         Self(Arc::new(Shared {
             progress: progress.clone(),
             ports: ports.clone(),
             settings: Arc::clone(settings),
             recorder: recorder.clone(),
+            objects: objects.clone(),
             pods: Mutex::default(),
         }))
     }
@@ -151,8 +156,7 @@ impl Volumes {
             }
         }
         let settings = &self.0.settings;
-        let memory_bytes = u64::try_from(settings.allocatable.memory_bytes).unwrap_or(0);
-        let node = NodeFacts { memory_bytes, rules: &settings.resources };
+        let node = NodeFacts { allocatable: settings.allocatable, rules: &settings.resources };
         let Some(volumes) = desired::of_pod(pod, node) else { return };
         let goal = Goal::Mount(Arc::new(volumes));
         match pods.get_mut(pod.uid()) {
@@ -217,7 +221,7 @@ impl Volumes {
 
     /// Starts a pod's task; `None` for a uid that can have no files.
     fn start(&self, uid: &PodUid, pod: Option<Arc<Pod>>, goal: Goal) -> Option<Entry> {
-        let Shared { ports, settings, recorder, progress, .. } = &*self.0;
+        let Shared { ports, settings, recorder, progress, objects, .. } = &*self.0;
         let layout = PodLayout::new(&settings.root_dir, uid)?;
         let (goal, goals) = watch::channel(goal);
         let waiting = VolumeState::Waiting { volumes: vec![], problems: vec![], retry_at: None };
@@ -230,6 +234,7 @@ impl Volumes {
             clock: Arc::clone(&ports.clock),
             recorder: recorder.clone(),
             calls: Calls::new(progress.clone(), Arc::clone(&ports.clock), uid.clone()),
+            objects: objects.clone(),
             goal: goals,
             state: sender,
         };

@@ -2,7 +2,7 @@
 //!
 //! The same facts give the same operations, and facts that are settled give
 //! none. Volumes of a pod that lives are never undone, wanted or not: something
-//! may still use them. Upstream: pkg/kubelet/volumemanager/reconciler.
+//! may still use them. Files that can no longer be made stay as they were. Upstream: pkg/kubelet/volumemanager/reconciler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,6 +13,7 @@ use kubelet_model::Mono;
 
 use super::desired::{PodVolumes, Wanted};
 use super::layout::{PluginName, VolumeName};
+use super::payload::Content;
 use super::{Problem, VolumeMountable, VolumeState};
 
 /// Pause after the first failure of an operation; doubles with each.
@@ -65,8 +66,8 @@ impl fmt::Display for Op {
 /// What is known of a pod's volumes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Observed {
-    /// What was made, and how it was wanted then.
-    made: BTreeMap<VolumeName, (Wanted, VolumeMountable)>,
+    /// What was made.
+    made: BTreeMap<VolumeName, Made>,
     /// What was begun, and may come to be even if it failed.
     begun: BTreeSet<Found>,
     shared: bool,
@@ -74,6 +75,19 @@ pub(super) struct Observed {
     left: Option<BTreeSet<Found>>,
     failures: BTreeMap<Op, Failure>,
 }
+
+/// A volume that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Made {
+    /// How it was wanted then.
+    wanted: Wanted,
+    mountable: VolumeMountable,
+    /// Hash of the files it shows, if the agent writes them.
+    digest: Option<String>,
+}
+
+/// The files of volumes that the agent writes, or why there are none.
+pub(super) type Contents = BTreeMap<VolumeName, Result<Content, String>>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Failure {
@@ -87,8 +101,9 @@ struct Failure {
 pub(super) enum Outcome {
     /// Mounts are shared.
     Shared,
-    /// A volume is made, as it was wanted.
-    Made(Wanted, VolumeMountable),
+    /// A volume is made, as it was wanted; with the hash of files that were
+    /// written.
+    Made(Wanted, VolumeMountable, Option<String>),
     /// This is left.
     Left(BTreeSet<Found>),
     /// A volume is undone.
@@ -102,6 +117,8 @@ pub(super) enum Outcome {
 pub(super) struct Plan {
     pub ops: Vec<Op>,
     pub state: VolumeState,
+    /// What is wrong, even if all volumes are there.
+    pub problems: Vec<Problem>,
     pub wake_at: Option<Mono>,
 }
 
@@ -116,6 +133,7 @@ impl Observed {
         let (Op::SetUp(name), Goal::Mount(pod)) = (op, goal) else { return };
         let plugin = match pod.volumes.get(name) {
             Some(Wanted::EmptyDir { .. }) => Some(PluginName::empty_dir()),
+            Some(Wanted::Payload(spec)) => Some(spec.kind.plugin()),
             _ => None,
         };
         self.begun.insert(Found { name: name.clone(), plugin });
@@ -131,8 +149,8 @@ impl Observed {
                 self.failures.insert(op, Failure { message, count, retry_at: now + pause });
                 return;
             }
-            (Op::SetUp(name), Outcome::Made(wanted, mountable)) => {
-                self.made.insert(name.clone(), (wanted, mountable));
+            (Op::SetUp(name), Outcome::Made(wanted, mountable, digest)) => {
+                self.made.insert(name.clone(), Made { wanted, mountable, digest });
             }
             (Op::Look, Outcome::Left(mut left)) => {
                 left.append(&mut self.begun);
@@ -151,39 +169,27 @@ impl Observed {
 }
 
 /// Decides.
-pub(super) fn plan(goal: &Goal, observed: &Observed, now: Mono) -> Plan {
+pub(super) fn plan(goal: &Goal, observed: &Observed, contents: &Contents, now: Mono) -> Plan {
     match goal {
-        Goal::Mount(pod) => plan_mount(pod, observed, now),
+        Goal::Mount(pod) => plan_mount(pod, observed, contents, now),
         Goal::Release => plan_release(observed, now),
     }
 }
 
-fn plan_mount(pod: &PodVolumes, observed: &Observed, now: Mono) -> Plan {
-    let is_made = |name: &VolumeName, wanted: &Wanted| {
-        observed.made.get(name).is_some_and(|(as_wanted, _)| as_wanted == wanted)
-    };
-    let missing = pod.volumes.iter().filter(|(name, wanted)| !is_made(name, wanted));
-    let missing: BTreeMap<_, _> = missing.collect();
-    let share_first = pod.shares && !observed.shared;
-    if missing.is_empty() && !share_first {
-        let all = pod.volumes.keys().filter_map(|name| {
-            let (_, mountable) = observed.made.get(name)?;
-            Some((name.as_str().to_owned(), mountable.clone()))
-        });
-        return Plan {
-            ops: Vec::new(),
-            state: VolumeState::Ready(Arc::new(all.collect())),
-            wake_at: None,
-        };
-    }
-    let mut problems = Vec::new();
-    let mut due = Vec::new();
-    for (name, wanted) in &missing {
-        match wanted {
-            Wanted::Refused(why) => problems.push(set_up_problem(name, why)),
-            _ => due.push(Op::SetUp((*name).clone())),
+fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: Mono) -> Plan {
+    let (mut missing, mut due, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, wanted) in &pod.volumes {
+        let (is_there, next) = standing(name, wanted, observed, contents);
+        if !is_there {
+            missing.push(name.as_str().to_owned());
+        }
+        match next {
+            Next::Nothing => {}
+            Next::SetUp => due.push(Op::SetUp(name.clone())),
+            Next::Impossible(why) => problems.push(set_up_problem(name, why)),
         }
     }
+    let share_first = pod.shares && !observed.shared;
     if share_first {
         due = vec![Op::Share];
     }
@@ -192,16 +198,64 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, now: Mono) -> Plan {
         Op::SetUp(name) => set_up_problem(name, message),
         _ => Problem { volume: String::new(), message: (*message).to_owned() },
     }));
-    let volumes = missing.keys().map(|name| name.as_str().to_owned()).collect();
-    let state = VolumeState::Waiting { volumes, problems, retry_at: paced.wake_at };
-    Plan { ops: paced.ops, state, wake_at: paced.wake_at }
+    let state = if missing.is_empty() && !share_first {
+        let all = pod.volumes.keys().filter_map(|name| {
+            let made = observed.made.get(name)?;
+            Some((name.as_str().to_owned(), made.mountable.clone()))
+        });
+        VolumeState::Ready(Arc::new(all.collect()))
+    } else {
+        let retry_at = paced.wake_at;
+        VolumeState::Waiting { volumes: missing, problems: problems.clone(), retry_at }
+    };
+    Plan { ops: paced.ops, state, problems, wake_at: paced.wake_at }
+}
+
+/// What a volume needs next.
+enum Next<'a> {
+    Nothing,
+    SetUp,
+    /// Nothing helps but another manifest; why.
+    Impossible(&'a str),
+}
+
+/// Whether a volume is there, and what it needs. One whose files are older than
+/// what they come from is there, and needs them written again.
+fn standing<'a>(
+    name: &VolumeName,
+    wanted: &'a Wanted,
+    observed: &Observed,
+    contents: &'a Contents,
+) -> (bool, Next<'a>) {
+    let made = observed.made.get(name);
+    let same = made.is_some_and(|made| made.wanted == *wanted);
+    match wanted {
+        Wanted::Refused(why) => (false, Next::Impossible(why)),
+        Wanted::Payload(spec) => {
+            let kind =
+                |made: &Made| matches!(&made.wanted, Wanted::Payload(s) if s.kind == spec.kind);
+            let is_there = made.is_some_and(kind);
+            let next = match contents.get(name) {
+                None => Next::Nothing,
+                Some(Err(why)) => Next::Impossible(why),
+                Some(Ok(content)) => {
+                    let shown = made.and_then(|made| made.digest.as_ref());
+                    let settled = is_there && shown == Some(&content.digest);
+                    if settled { Next::Nothing } else { Next::SetUp }
+                }
+            };
+            (is_there, next)
+        }
+        _ => (same, if same { Next::Nothing } else { Next::SetUp }),
+    }
 }
 
 fn plan_release(observed: &Observed, now: Mono) -> Plan {
     let due: Vec<Op> = match &observed.left {
         None => vec![Op::Look],
         Some(left) if left.is_empty() => {
-            return Plan { ops: Vec::new(), state: VolumeState::Gone, wake_at: None };
+            let (ops, problems) = (Vec::new(), Vec::new());
+            return Plan { ops, state: VolumeState::Gone, problems, wake_at: None };
         }
         Some(left) => left.iter().cloned().map(Op::TearDown).collect(),
     };
@@ -221,9 +275,10 @@ fn plan_release(observed: &Observed, now: Mono) -> Plan {
         },
         _ => Problem { volume: String::new(), message: (*message).to_owned() },
     };
-    let problems = paced.failed.iter().map(problem).collect();
-    let state = VolumeState::Waiting { volumes, problems, retry_at: paced.wake_at };
-    Plan { ops: paced.ops, state, wake_at: paced.wake_at }
+    let problems: Vec<Problem> = paced.failed.iter().map(problem).collect();
+    let retry_at = paced.wake_at;
+    let state = VolumeState::Waiting { volumes, problems: problems.clone(), retry_at };
+    Plan { ops: paced.ops, state, problems, wake_at: paced.wake_at }
 }
 
 struct Paced<'a> {

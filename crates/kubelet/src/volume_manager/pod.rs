@@ -1,20 +1,23 @@
 //! One pod's volumes: plan, perform, publish; sleep until something changes.
 //!
-//! The only writer of the pod's volume state. Ends once everything is undone.
+//! The only writer of the pod's volume state. Follows the objects that files come
+//! from. Ends once everything is undone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use kubelet_model::{EventObject, EventType, PodUid};
+use kubelet_model::{EventObject, EventType, ObjectKey, PodUid};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::desired::Wanted;
 use super::layout::PodLayout;
-use super::plan::{self, Goal, Observed, Op, Outcome};
+use super::plan::{self, Contents, Goal, Observed, Op, Outcome};
 use super::{Problem, VolumeState, plugins, reconstruct};
 use crate::events::Recorder;
+use crate::object_cache::{ObjectWatch, Objects};
 use crate::ports::{Clock, VolumeHost};
 use crate::progress::Calls;
 
@@ -28,6 +31,7 @@ pub(super) struct PodTask {
     pub clock: Arc<dyn Clock>,
     pub recorder: Recorder,
     pub calls: Calls,
+    pub objects: Objects,
     pub goal: watch::Receiver<Goal>,
     pub state: watch::Sender<VolumeState>,
 }
@@ -38,13 +42,17 @@ impl PodTask {
         let mut observed = Observed::default();
         // What was last said about each volume, so that each thing is said once.
         let mut told = BTreeMap::new();
+        let mut followed = Followed::default();
         loop {
             let goal = self.goal.borrow_and_update().clone();
             if goal == Goal::Release {
                 observed.turn_to_release();
             }
-            let plan = plan::plan(&goal, &observed, self.clock.mono());
-            self.tell(&goal, &plan.state, &mut told);
+            // Before they are read, so that no change goes unnoticed.
+            followed.turn_to(&goal, &self.objects);
+            let contents = self.contents(&goal);
+            let plan = plan::plan(&goal, &observed, &contents, self.clock.mono());
+            self.tell(&goal, &plan.problems, &mut told);
             let ended = plan.state == VolumeState::Gone;
             self.publish(plan.state);
             if ended {
@@ -54,21 +62,35 @@ impl PodTask {
                 for op in &plan.ops {
                     observed.note_begun(op, &goal);
                 }
-                let outcomes = join_all(plan.ops.iter().map(|op| self.perform(op, &goal))).await;
+                let all = plan.ops.iter().map(|op| self.perform(op, &goal, &contents));
+                let outcomes = join_all(all).await;
                 for (op, outcome) in plan.ops.into_iter().zip(outcomes) {
                     observed.note(op, outcome, self.clock.mono());
                 }
                 continue;
             }
+            drop(contents);
             let wait = plan.wake_at.map(|at| at.since(self.clock.mono()));
             tokio::select! { biased;
                 changed = self.goal.changed() => if changed.is_err() { return },
+                () = followed.changed() => {}
                 () = sleep(wait.unwrap_or_default()), if wait.is_some() => {}
             }
         }
     }
 
-    async fn perform(&self, op: &Op, goal: &Goal) -> Outcome {
+    /// The files of volumes that the agent writes, as their sources are now.
+    fn contents(&self, goal: &Goal) -> Contents {
+        let Goal::Mount(pod) = goal else { return Contents::new() };
+        let of = |wanted: &Wanted| match wanted {
+            Wanted::Payload(spec) => Some(spec.content(|key| self.objects.get(key))),
+            _ => None,
+        };
+        let all = pod.volumes.iter();
+        all.filter_map(|(name, wanted)| Some((name.clone(), of(wanted)?))).collect()
+    }
+
+    async fn perform(&self, op: &Op, goal: &Goal, contents: &Contents) -> Outcome {
         let _call = self.calls.begin(op.to_string());
         let host = &*self.host;
         let failed = |error: crate::ports::VolumeError| Outcome::Failed(error.to_string());
@@ -78,8 +100,13 @@ impl PodTask {
             }
             (Op::SetUp(name), Goal::Mount(pod)) => {
                 let Some(wanted) = pod.volumes.get(name) else { return Outcome::Undone };
-                let made = plugins::set_up(host, &self.layout, name, wanted).await;
-                made.map_or_else(Outcome::Failed, |made| Outcome::Made(wanted.clone(), made))
+                let content = contents.get(name).and_then(|content| content.as_ref().ok());
+                let at = self.clock.wall().into();
+                let made = plugins::set_up(host, &self.layout, name, wanted, content, at).await;
+                let digest = content.map(|content| content.digest.clone());
+                made.map_or_else(Outcome::Failed, |made| {
+                    Outcome::Made(wanted.clone(), made, digest)
+                })
             }
             // No plan asks for this.
             (Op::SetUp(_), Goal::Release) => Outcome::Undone,
@@ -104,8 +131,8 @@ impl PodTask {
     }
 
     /// Says what is wrong: to users while the pod starts, to the log always.
-    fn tell(&self, goal: &Goal, state: &VolumeState, told: &mut BTreeMap<String, String>) {
-        let VolumeState::Waiting { problems, .. } = state else { return };
+    fn tell(&self, goal: &Goal, problems: &[Problem], told: &mut BTreeMap<String, String>) {
+        told.retain(|volume, _| problems.iter().any(|problem| problem.volume == *volume));
         for Problem { volume, message } in problems {
             if told.get(volume) == Some(message) {
                 continue;
@@ -120,5 +147,32 @@ impl PodTask {
 
     fn record(&self, object: &EventObject, message: &str) {
         self.recorder.record(object, EventType::Warning, "FailedMount", message);
+    }
+}
+
+/// The objects that a pod's files come from.
+#[derive(Default)]
+struct Followed(Option<(BTreeSet<ObjectKey>, ObjectWatch)>);
+
+impl Followed {
+    /// Follows the objects that the goal needs, and no others.
+    fn turn_to(&mut self, goal: &Goal, objects: &Objects) {
+        let keys = match goal {
+            Goal::Mount(pod) => pod.objects(),
+            Goal::Release => BTreeSet::new(),
+        };
+        if keys.is_empty() {
+            self.0 = None;
+        } else if self.0.as_ref().is_none_or(|(followed, _)| *followed != keys) {
+            self.0 = Some((keys.clone(), objects.follow(keys)));
+        }
+    }
+
+    /// Returns once one of them has changed.
+    async fn changed(&mut self) {
+        match &mut self.0 {
+            Some((_, watch)) => watch.changed().await,
+            None => std::future::pending().await,
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Plans as tables, wanted volumes of pods, and a task against real directories.
 
+mod payload;
+
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -11,10 +13,12 @@ use kubelet_model::{DesiredPod, Mono, PodUid, Source};
 
 use super::desired::{self, Medium, NodeFacts, PodVolumes, Wanted};
 use super::layout::{PluginName, VolumeName};
-use super::plan::{Found, Goal, Observed, Op, Outcome, plan};
+use super::plan::{Contents, Found, Goal, Observed, Op, Outcome, plan};
 use super::{VolumeMountable, VolumeState, Volumes};
 use crate::container_manager::Rules;
+use crate::container_manager::allocatable::Allocatable;
 use crate::events::Recorder;
+use crate::object_cache::Objects;
 use crate::ports::Ports;
 use crate::progress::ProgressBoard;
 use crate::settings::Settings;
@@ -31,8 +35,10 @@ fn pod(container: &str, spec: &str, volumes: &str) -> DesiredPod {
     DesiredPod::new(Source::File, Arc::new(pod)).expect("a complete pod")
 }
 
+const NODE: Allocatable = Allocatable { cpu_milli: 1_000, memory_bytes: 1 << 30 };
+
 fn volumes_of(pod: &DesiredPod) -> Option<PodVolumes> {
-    desired::of_pod(pod, NodeFacts { memory_bytes: 1 << 30, rules: &Rules::default() })
+    desired::of_pod(pod, NodeFacts { allocatable: NODE, rules: &Rules::default() })
 }
 
 fn name(text: &str) -> VolumeName {
@@ -119,26 +125,29 @@ fn what_fails_is_tried_again_later_and_later() {
     let goal = Goal::Mount(Arc::new(volumes_of(&two).expect("volumes")));
     let mut observed = Observed::default();
     let (v, w) = (Op::SetUp(name("v")), Op::SetUp(name("w")));
-    assert_eq!(plan(&goal, &observed, at(0)).ops, [v.clone(), w.clone()]);
+    assert_eq!(plan(&goal, &observed, &Contents::new(), at(0)).ops, [v.clone(), w.clone()]);
     let disk = Wanted::EmptyDir { medium: Medium::Disk, fs_group: None };
-    observed.note(v.clone(), Outcome::Made(disk.clone(), made("/v")), at(0));
+    observed.note(v.clone(), Outcome::Made(disk.clone(), made("/v"), None), at(0));
     let (mut now, mut pauses) = (0, Vec::new());
     for _ in 0..10 {
         observed.note(w.clone(), Outcome::Failed("no".to_owned()), at(now));
-        let rests = plan(&goal, &observed, at(now));
+        let rests = plan(&goal, &observed, &Contents::new(), at(now));
         assert_eq!(rests.ops, []);
         let wake = rests.wake_at.expect("it is tried again").0.as_millis() as u64;
         let VolumeState::Waiting { volumes, problems, .. } = rests.state else { panic!("waits") };
         assert_eq!(volumes, ["w"]);
         assert_eq!(problems[0].message, "MountVolume.SetUp failed for volume \"w\" : no");
-        assert_eq!(plan(&goal, &observed, at(wake)).ops, std::slice::from_ref(&w));
+        assert_eq!(
+            plan(&goal, &observed, &Contents::new(), at(wake)).ops,
+            std::slice::from_ref(&w)
+        );
         pauses.push(wake - now);
         now = wake;
     }
     assert_eq!(pauses[..4], [500, 1_000, 2_000, 4_000]);
     assert_eq!(pauses[8..], [122_000, 122_000]);
-    observed.note(w, Outcome::Made(disk, made("/w")), at(now));
-    let ready = plan(&goal, &observed, at(now));
+    observed.note(w, Outcome::Made(disk, made("/w"), None), at(now));
+    let ready = plan(&goal, &observed, &Contents::new(), at(now));
     assert_eq!((ready.ops, ready.wake_at), (vec![], None));
     let VolumeState::Ready(all) = ready.state else { panic!("all are there") };
     assert_eq!(all.keys().collect::<Vec<_>>(), ["v", "w"]);
@@ -148,7 +157,7 @@ fn what_fails_is_tried_again_later_and_later() {
 fn what_can_never_be_made_is_not_tried() {
     let odd = pod("", "", r#"{"name":"v","emptyDir":{"medium":"Tape"}}"#);
     let goal = Goal::Mount(Arc::new(volumes_of(&odd).expect("volumes")));
-    let rests = plan(&goal, &Observed::default(), at(0));
+    let rests = plan(&goal, &Observed::default(), &Contents::new(), at(0));
     assert_eq!((rests.ops, rests.wake_at), (vec![], None));
     let VolumeState::Waiting { problems, .. } = rests.state else { panic!("it waits") };
     let expected = "MountVolume.SetUp failed for volume \"v\" : unknown storage medium \"Tape\"";
@@ -165,20 +174,20 @@ fn a_release_undoes_what_was_begun_and_what_is_found() {
     observed.note(set_up, Outcome::Failed("still under way".to_owned()), at(0));
     observed.turn_to_release();
     let goal = Goal::Release;
-    assert_eq!(plan(&goal, &observed, at(0)).ops, [Op::Look]);
+    assert_eq!(plan(&goal, &observed, &Contents::new(), at(0)).ops, [Op::Look]);
     let part = Found { name: name("host"), plugin: None };
     observed.note(Op::Look, Outcome::Left(BTreeSet::from([part.clone()])), at(0));
     let begun = Found { name: name("v"), plugin: Some(PluginName::empty_dir()) };
     let ops = [Op::TearDown(part.clone()), Op::TearDown(begun.clone())];
-    assert_eq!(plan(&goal, &observed, at(0)).ops, ops);
+    assert_eq!(plan(&goal, &observed, &Contents::new(), at(0)).ops, ops);
     observed.note(ops[0].clone(), Outcome::Undone, at(0));
     observed.note(ops[1].clone(), Outcome::Failed("busy".to_owned()), at(0));
-    let rests = plan(&goal, &observed, at(0));
+    let rests = plan(&goal, &observed, &Contents::new(), at(0));
     let VolumeState::Waiting { volumes, problems, retry_at } = rests.state else { panic!("waits") };
     assert_eq!((volumes, retry_at), (vec!["v".to_owned()], Some(at(500))));
     assert_eq!(problems[0].message, "UnmountVolume.TearDown failed for volume \"v\" : busy");
     observed.note(ops[1].clone(), Outcome::Undone, at(600));
-    assert_eq!(plan(&goal, &observed, at(600)).state, VolumeState::Gone);
+    assert_eq!(plan(&goal, &observed, &Contents::new(), at(600)).state, VolumeState::Gone);
 }
 
 /// Ports around a runtime that nobody asks.
@@ -211,7 +220,8 @@ async fn directories_come_and_go_with_the_pod() {
     settings.root_dir = temp.path().to_owned();
     let ports = ports();
     let recorder = Recorder::new(Arc::clone(&ports.clock));
-    let volumes = Volumes::new(&ports, &Arc::new(settings), &recorder, &ProgressBoard::default());
+    let (progress, none) = (ProgressBoard::default(), Objects::default());
+    let volumes = Volumes::new(&ports, &Arc::new(settings), &recorder, &progress, &none);
     let host = temp.path().join("host");
     let source = format!(
         r#"{{"name":"v","emptyDir":{{}}}},{{"name":"w","hostPath":{{"path":"{}","type":"Directory"}}}}"#,
@@ -238,11 +248,11 @@ async fn directories_come_and_go_with_the_pod() {
     std::fs::write(&data, "x").expect("a file");
 
     // Another life knows nothing of it, and changes nothing in it.
-    let other = Volumes::new(&ports, &volumes.0.settings, &recorder, &volumes.0.progress);
+    let other = Volumes::new(&ports, &volumes.0.settings, &recorder, &progress, &none);
     other.want(&pod);
     until(&other, uid, |state| matches!(state, VolumeState::Ready(_))).await;
     assert!(data.exists());
-    let third = Volumes::new(&ports, &volumes.0.settings, &recorder, &volumes.0.progress);
+    let third = Volumes::new(&ports, &volumes.0.settings, &recorder, &progress, &none);
     third.release(uid);
     until(&third, uid, |state| *state == VolumeState::Gone).await;
     let dir = |below: &str| Path::new(temp.path()).join("pods/u1").join(below);

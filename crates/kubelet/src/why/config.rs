@@ -16,11 +16,34 @@ pub(super) fn config_error(case: Case<'_>) -> Finding {
                 "Or remove runAsNonRoot if root is what you want.",
             ],
         )
+    } else if has("env file") || has("environment variable key") || has("filekeyref") {
+        (
+            "a variable comes from a file that does not give it",
+            vec![
+                "The file must be there before the container starts: let an init container write it, as lines NAME='value'.",
+                "Check fileKeyRef: volumeName (an emptyDir that some container of the pod mounts), path (in the volume) and key.",
+                "Mark the reference optional: true if the container can do without the key; the file must be there all the same.",
+            ],
+        )
+    } else if has("couldn't find key") {
+        (
+            "a ConfigMap or Secret it refers to lacks a key",
+            vec![
+                "Add the key named above to the manifest of the ConfigMap or Secret, or correct the name of the key.",
+                "Mark the reference optional: true if the container can do without.",
+            ],
+        )
+    } else if has("cannot be a variable") {
+        (
+            "a value of a ConfigMap or Secret is no text",
+            vec!["Mount the ConfigMap or Secret as a volume: files may hold any bytes."],
+        )
     } else if has("configmap") || has("secret") {
         (
             "a ConfigMap or Secret it refers to is not there",
             vec![
-                "A node without a cluster has no ConfigMaps or Secrets: put the values into env.",
+                "Put a manifest of it (apiVersion: v1, kind: ConfigMap or Secret, same namespace) into the manifest directory, or correct the name.",
+                "`klet why` without a pod names manifests that cannot be used, and why.",
                 "Mark the reference optional: true if the container can do without.",
             ],
         )

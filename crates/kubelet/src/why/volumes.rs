@@ -3,7 +3,7 @@
 use super::{Finding, Rank};
 
 /// What is known to go wrong, by words of the error, and what to do about it.
-const ADVICE: [(&str, &str); 8] = [
+const ADVICE: [(&str, &str); 13] = [
     (
         "hostPath type check failed",
         "Make the path on this node what volumes[].hostPath.type asks for, or correct path or type; DirectoryOrCreate and FileOrCreate make what is missing.",
@@ -17,6 +17,17 @@ const ADVICE: [(&str, &str); 8] = [
         "Name the size in emptyDir.medium: HugePages-2Mi or HugePages-1Gi.",
     ),
     ("cannot mount hugetlbfs", "Check that this node has such pages: `grep Huge /proc/meminfo`."),
+    (
+        NOT_FOUND[0],
+        "Put a manifest of the ConfigMap (apiVersion: v1, kind: ConfigMap, same namespace) into the manifest directory, or correct the name. Mark it optional: true if the pod can do without.",
+    ),
+    (
+        NOT_FOUND[1],
+        "Put a manifest of the Secret (apiVersion: v1, kind: Secret, same namespace) into the manifest directory, or correct the name. Mark it optional: true if the pod can do without.",
+    ),
+    ("non-existent config key", "Add the key to data of the ConfigMap, or correct items[].key."),
+    ("non-existent secret key", "Add the key to the Secret, or correct items[].key."),
+    ("\" not found", "`klet why` without a pod names manifests that cannot be used, and why."),
     (
         "something is mounted there",
         "Unmount the path named above with `umount`: klet never removes what it has not mounted. What is mounted there stays untouched; klet goes on by itself.",
@@ -34,6 +45,12 @@ const ADVICE: [(&str, &str); 8] = [
         "Free space on the disk of klet's root directory: `df -h`, `df -i`.",
     ),
 ];
+
+/// Objects that are missing, as errors name them.
+const NOT_FOUND: [&str; 2] = [": configmap \"", ": secret \""];
+
+/// Nothing but another manifest helps against these.
+const FOR_MANIFESTS: [&str; 2] = ["\" not found", "references non-existent"];
 
 /// The answer for volumes on their way in, or out.
 pub(super) fn answer(volumes: &[String], problems: &[String], leaving: bool) -> Finding {
@@ -57,7 +74,11 @@ pub(super) fn answer(volumes: &[String], problems: &[String], leaving: bool) -> 
         .error(problems.join("; "));
     let known = ADVICE.iter().filter(|(words, _)| problems.iter().any(|p| p.contains(words)));
     let finding = known.fold(finding, |finding, (_, advice)| finding.advise(*advice));
-    finding.advise("klet tries again by itself, soon at first and then every two minutes.")
+    let is_for_manifests = |problem: &String| FOR_MANIFESTS.iter().any(|w| problem.contains(w));
+    finding.advise(match problems.iter().all(is_for_manifests) {
+        true => "klet goes on as soon as the manifest is there.",
+        false => "klet tries again by itself, soon at first and then every two minutes.",
+    })
 }
 
 #[cfg(test)]
@@ -115,5 +136,20 @@ mod tests {
         let answer = explained(text, true);
         assert!(answer.headline.contains("/p/x"), "{}", answer.headline);
         assert!(answer.advice[0].contains("umount"), "{:?}", answer.advice);
+    }
+
+    #[test]
+    fn missing_objects_are_told_apart_from_what_is_tried_again() {
+        for (text, wanted) in [
+            ("configmap \"c\" not found", "kind: ConfigMap"),
+            ("secret \"s\" not found", "kind: Secret"),
+            ("configmap references non-existent config key: k", "items[].key"),
+            ("references non-existent secret key: k", "Add the key to the Secret"),
+        ] {
+            let advice = explained(text, false).advice;
+            assert!(advice[0].contains(wanted), "{text}: {advice:?}");
+            let last = advice.last().expect("advice");
+            assert_eq!(last, "klet goes on as soon as the manifest is there.", "{text}");
+        }
     }
 }

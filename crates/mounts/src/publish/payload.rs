@@ -3,12 +3,13 @@
 //! Upstream: pkg/volume/util/atomic_writer.go (validatePath).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 const NAME_BYTES_MAX: usize = 255;
 const PATH_BYTES_MAX: usize = 4096;
 
 /// One file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct PayloadFile {
     /// Content.
     pub data: Vec<u8>,
@@ -16,6 +17,14 @@ pub struct PayloadFile {
     pub mode: u32,
     /// Owner, if not root.
     pub owner: Option<u32>,
+}
+
+/// Its size, but not its content: it may be a secret.
+impl fmt::Debug for PayloadFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { data, mode, owner } = self;
+        write!(f, "{} bytes, mode {mode:o}, owner {owner:?}", data.len())
+    }
 }
 
 /// Files by their paths in the volume, checked.
@@ -69,7 +78,8 @@ impl Payload {
         Ok(Self { files: checked })
     }
 
-    pub(super) fn files(&self) -> &BTreeMap<String, PayloadFile> {
+    /// The files, by their paths.
+    pub fn files(&self) -> &BTreeMap<String, PayloadFile> {
         &self.files
     }
 

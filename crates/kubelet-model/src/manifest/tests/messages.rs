@@ -57,7 +57,9 @@ fn refuses_what_is_not_a_pod() {
     check("apiVersion: 1\nkind: Pod\n", expect!["line 1, column 13: apiVersion: must be a string"]);
     check(
         "apiVersion: v1\nkind: Service\n",
-        expect![[r#"line 2, column 7: kind: "Service" is not run here; only Pod and PodList are"#]],
+        expect![[
+            r#"line 2, column 7: kind: "Service" is not run here; only Pod, ConfigMap, Secret and lists of them are"#
+        ]],
     );
     check(
         "apiVersion: v1\nkind: PodList\nitems: 5\n",

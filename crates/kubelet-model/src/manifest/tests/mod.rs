@@ -4,6 +4,7 @@ mod defaults;
 mod fuzz;
 mod identity;
 mod messages;
+mod objects;
 mod rules;
 mod support;
 

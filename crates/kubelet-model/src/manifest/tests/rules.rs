@@ -150,6 +150,27 @@ fn environment() {
 }
 
 #[test]
+fn variables_from_files() {
+    let text = with_container(
+        "env:\n- {name: A, valueFrom: {fileKeyRef: {volumeName: dir, path: /a/b.env, key: odd key, optional: true}}}\n- {name: B, valueFrom: {fileKeyRef: {volumeName: none, path: a/../../b, key: a=b}}}\n- {name: C, valueFrom: {fileKeyRef: {volumeName: host, path: a, key: K}}}\n- {name: D, valueFrom: {fileKeyRef: {volumeName: \"\", path: \"\", key: \"\"}}}\n- {name: E, valueFrom: {fileKeyRef: {volumeName: dir, path: a, key: K}, fieldRef: {fieldPath: metadata.name}}}",
+    );
+    let volumes =
+        "  volumes:\n  - {name: dir, emptyDir: {}}\n  - {name: host, hostPath: {path: /x}}\n";
+    check(
+        &format!("{text}{volumes}"),
+        expect![[r#"
+        spec.containers[0].env[1].valueFrom.fileKeyRef.key: must be printable ASCII without '='
+        spec.containers[0].env[1].valueFrom.fileKeyRef.path: must not contain '..'
+        spec.containers[0].env[1].valueFrom.fileKeyRef.volumeName: no volume is named "none"
+        spec.containers[0].env[2].valueFrom.fileKeyRef.volumeName: volume "host" is not an emptyDir
+        spec.containers[0].env[3].valueFrom.fileKeyRef.key: missing
+        spec.containers[0].env[3].valueFrom.fileKeyRef.path: missing
+        spec.containers[0].env[3].valueFrom.fileKeyRef.volumeName: missing
+        spec.containers[0].env[4].valueFrom: must have exactly one source"#]],
+    );
+}
+
+#[test]
 fn mounts_and_volumes() {
     let text = with_container(
         "volumeMounts:\n- {name: none, mountPath: /a}\n- {name: v, mountPath: /a, subPath: ../x}\n- {name: v, mountPath: \"\", mountPropagation: Bidirectional, recursiveReadOnly: Enabled}\n- {name: v, mountPath: /b, subPath: a, subPathExpr: /abs}\nvolumeDevices: [{name: v, devicePath: /a}]",
@@ -168,6 +189,7 @@ fn mounts_and_volumes() {
             spec.volumes[2].nfs.server: missing
             spec.volumes[2].nfs.path: missing
             spec.volumes[3].configMap.defaultMode: must be between 0 and 0777
+            spec.volumes[3].configMap.name: missing
             spec.containers[0].volumeMounts[0].name: no volume is named "none"
             spec.containers[0].volumeMounts[1].name: the volume is already used in volumeDevices
             spec.containers[0].volumeMounts[1].mountPath: "/a" is used more than once

@@ -103,7 +103,6 @@ fn of_volumes_images_empty_dirs_and_host_paths_pass() {
         expect![[r#"
             line 10, column 37: spec.volumes[0].emptyDir.sizeLimit: not supported by this release
             line 11, column 56: spec.volumes[1].emptyDir.sizeLimit: not supported by this release
-            line 12, column 28: spec.volumes[2].downwardAPI: not supported by this release
             line 13, column 24: spec.volumes[3].gitRepo: not supported by this release"#]],
     );
 }
@@ -112,11 +111,10 @@ fn of_volumes_images_empty_dirs_and_host_paths_pass() {
 fn refuses_every_other_field() {
     check(
         &with_container(
-            "env: [{name: A, valueFrom: {fileKeyRef: {volumeName: v, path: p, key: k}}}, {name: B, valueFrom: {resourceFieldRef: {resource: limits.ephemeral-storage}}}]\nresources: {limits: {example.com/gpu: 1, ephemeral-storage: 1Gi, cpu: 1}}\nsecurityContext: {windowsOptions: {hostProcess: true}}",
+            "env: [{name: B, valueFrom: {resourceFieldRef: {resource: limits.ephemeral-storage}}}]\nresources: {limits: {example.com/gpu: 1, ephemeral-storage: 1Gi, cpu: 1}}\nsecurityContext: {windowsOptions: {hostProcess: true}}",
         ),
         expect![[r#"
-            line 9, column 45: spec.containers[0].env[0].valueFrom.fileKeyRef: not supported by this release
-            line 9, column 121: spec.containers[0].env[1].valueFrom.resourceFieldRef: not supported by this release
+            line 9, column 51: spec.containers[0].env[0].valueFrom.resourceFieldRef: not supported by this release
             line 10, column 65: spec.containers[0].resources.limits[ephemeral-storage]: not supported by this release
             line 10, column 43: spec.containers[0].resources.limits[example.com/gpu]: not supported by this release
             line 10, column 16: spec.containers[0].resources.requests[ephemeral-storage]: not supported by this release
@@ -153,17 +151,12 @@ fn refuses_references_to_api_objects() {
             "{text}  serviceAccountName: sa\n  imagePullSecrets: [{{name: s}}]\n  resourceClaims: [{{name: c, resourceClaimName: r}}]\n  volumes:\n  - {{name: a, configMap: {{name: c}}}}\n  - {{name: b, secret: {{secretName: s}}}}\n  - {{name: c, csi: {{driver: d}}}}\n  - {{name: d, persistentVolumeClaim: {{claimName: p}}}}\n  - {{name: e, projected: {{sources: [{{serviceAccountToken: {{path: p}}}}, {{}}]}}}}\n  - {{name: f, azureFile: {{secretName: s, shareName: t}}}}\n  - {{name: g, hostPath: {{path: /x}}}}\n"
         ),
         expect![[r#"
-            line 9, column 47: spec.containers[0].env[0].valueFrom.secretKeyRef: static pods may not reference secrets
-            line 10, column 30: spec.containers[0].envFrom[0].configMapRef: static pods may not reference configmaps
-            line 11, column 23: spec.serviceAccountName: static pods may not reference serviceaccounts
-            line 12, column 22: spec.imagePullSecrets[0]: static pods may not reference secrets
-            line 13, column 19: spec.resourceClaims: static pods may not reference resourceclaims
-            line 15, column 26: spec.volumes[0].configMap: static pods may not reference configmaps (via configmap volumes)
-            line 16, column 23: spec.volumes[1].secret: static pods may not reference secrets (via secret volumes)
-            line 17, column 20: spec.volumes[2].csi: static pods may not reference csidrivers (via CSI volumes)
-            line 18, column 38: spec.volumes[3].persistentVolumeClaim: static pods may not reference persistentvolumeclaims
-            line 19, column 37: spec.volumes[4].projected.sources[0]: static pods may not reference serviceaccounts (via projected volumes)
+            line 11, column 23: spec.serviceAccountName: static pods may not reference serviceaccounts: they need an API server
+            line 13, column 19: spec.resourceClaims: static pods may not reference resourceclaims: they need an API server
+            line 17, column 20: spec.volumes[2].csi: static pods may not reference csidrivers (via CSI volumes): they need an API server
+            line 18, column 38: spec.volumes[3].persistentVolumeClaim: static pods may not reference persistentvolumeclaims: they need an API server
+            line 19, column 37: spec.volumes[4].projected.sources[0]: static pods may not reference serviceaccounts (via projected volumes): they need an API server
             line 19, column 71: spec.volumes[4].projected.sources[1]: the source is unknown
-            line 20, column 26: spec.volumes[5].azureFile: static pods may not reference secrets (via azureFile volumes)"#]],
+            line 20, column 26: spec.volumes[5].azureFile: static pods may not reference secrets (via azureFile volumes): they need an API server"#]],
     );
 }

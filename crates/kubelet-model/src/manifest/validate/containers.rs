@@ -111,7 +111,7 @@ fn check_common<'p>(
         report,
     );
     ports::check(container.ports, &field.key("ports"), report);
-    env::check(container, field, report);
+    env::check(container, spec, field, report);
     mounts::check(container, spec, field, report);
     if let Some(resources) = container.resources {
         resources::check(resources, &claims(spec), &field.key("resources"), report);

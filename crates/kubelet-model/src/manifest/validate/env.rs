@@ -1,6 +1,8 @@
 //! Environment variables and where their values come from.
 
-use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ResourceFieldSelector};
+use k8s_openapi::api::core::v1::{
+    EnvVar, EnvVarSource, FileKeySelector, PodSpec, ResourceFieldSelector,
+};
 
 use super::super::problem::{Field, Report, quote};
 use super::containers::View;
@@ -20,9 +22,9 @@ const POD_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
-pub(super) fn check(container: &View<'_>, field: &Field, report: &mut Report) {
+pub(super) fn check(container: &View<'_>, spec: &PodSpec, field: &Field, report: &mut Report) {
     for (index, env) in container.env.iter().flatten().enumerate() {
-        check_variable(env, &field.key("env").index(index), report);
+        check_variable(env, spec, &field.key("env").index(index), report);
     }
     for (index, from) in container.env_from.iter().flatten().enumerate() {
         let field = field.key("envFrom").index(index);
@@ -42,7 +44,7 @@ pub(super) fn check(container: &View<'_>, field: &Field, report: &mut Report) {
     }
 }
 
-fn check_variable(env: &EnvVar, field: &Field, report: &mut Report) {
+fn check_variable(env: &EnvVar, spec: &PodSpec, field: &Field, report: &mut Report) {
     report.check(&field.key("name"), names::env_name(&env.name));
     let Some(source) = &env.value_from else {
         return;
@@ -52,6 +54,27 @@ fn check_variable(env: &EnvVar, field: &Field, report: &mut Report) {
         report.add(&field, "cannot be set together with value");
     }
     check_source(source, &field, report);
+    if let Some(selector) = &source.file_key_ref {
+        check_file(selector, spec, &field.key("fileKeyRef"), report);
+    }
+}
+
+/// A file that containers of the pod write, and so in a volume that is theirs alone.
+fn check_file(selector: &FileKeySelector, spec: &PodSpec, field: &Field, report: &mut Report) {
+    report.check(&field.key("key"), names::env_name(&selector.key));
+    if selector.path.is_empty() {
+        report.add(&field.key("path"), "missing");
+    }
+    report.check(&field.key("path"), names::no_backsteps(&selector.path));
+    let (name, field) = (&selector.volume_name, field.key("volumeName"));
+    match spec.volumes.iter().flatten().find(|volume| volume.name == *name) {
+        _ if name.is_empty() => report.add(&field, "missing"),
+        None => report.add(&field, format!("no volume is named {}", quote(name))),
+        Some(volume) if volume.empty_dir.is_none() => {
+            report.add(&field, format!("volume {} is not an emptyDir", quote(name)));
+        }
+        Some(_) => {}
+    }
 }
 
 fn check_source(source: &EnvVarSource, field: &Field, report: &mut Report) {
@@ -67,14 +90,10 @@ fn check_source(source: &EnvVarSource, field: &Field, report: &mut Report) {
     }
     if let Some(selector) = &source.field_ref {
         let path = selector.field_path.as_str();
-        let subscript = ["metadata.labels['", "metadata.annotations['"]
-            .iter()
-            .any(|prefix| path.starts_with(prefix) && path.ends_with("']"));
-        if subscript {
-            check_key(path, &field.key("fieldRef").key("fieldPath"), report);
-        } else if !POD_FIELDS.contains(&path) {
+        let field = field.key("fieldRef").key("fieldPath");
+        if !check_subscript(path, &field, report) && !POD_FIELDS.contains(&path) {
             let message = format!("{} cannot be an environment variable", quote(path));
-            report.add(&field.key("fieldRef").key("fieldPath"), message);
+            report.add(&field, message);
         }
     }
     let keys = [
@@ -96,6 +115,18 @@ fn check_source(source: &EnvVarSource, field: &Field, report: &mut Report) {
     }
 }
 
+/// Is it one label or annotation, such as `metadata.labels['key']`? Then its key
+/// is checked.
+pub(super) fn check_subscript(path: &str, field: &Field, report: &mut Report) -> bool {
+    let subscript = ["metadata.labels['", "metadata.annotations['"]
+        .iter()
+        .any(|prefix| path.starts_with(prefix) && path.ends_with("']"));
+    if subscript {
+        check_key(path, field, report);
+    }
+    subscript
+}
+
 /// The key in `metadata.labels['key']`.
 fn check_key(path: &str, field: &Field, report: &mut Report) {
     let key = path.strip_suffix("']").and_then(|path| path.split_once("['"));
@@ -106,7 +137,7 @@ fn check_key(path: &str, field: &Field, report: &mut Report) {
     }
 }
 
-fn check_resource(selector: &ResourceFieldSelector, field: &Field, report: &mut Report) {
+pub(super) fn check_resource(selector: &ResourceFieldSelector, field: &Field, report: &mut Report) {
     let resource = selector.resource.as_str();
     let name = resource.strip_prefix("limits.").or_else(|| resource.strip_prefix("requests."));
     let known = name.is_some_and(|name| {

@@ -9,6 +9,7 @@ mod env;
 mod handlers;
 mod metadata;
 mod mounts;
+mod payload_volumes;
 pub(super) mod names;
 mod pod_resources;
 mod ports;
@@ -78,6 +79,13 @@ fn check_spec(spec: &PodSpec, field: &Field, report: &mut Report) {
         ("priorityClassName", &spec.priority_class_name),
         ("runtimeClassName", &spec.runtime_class_name),
     ];
+    for (index, secret) in spec.image_pull_secrets.iter().flatten().enumerate() {
+        // As upstream: one without a name is passed over.
+        if !secret.name.is_empty() {
+            let field = field.key("imagePullSecrets").index(index).key("name");
+            report.check(&field, names::dns_subdomain(&secret.name));
+        }
+    }
     for (key, value) in subdomain_fields {
         if let Some(value) = given(value) {
             report.check(&field.key(key), names::dns_subdomain(value));

@@ -23,14 +23,14 @@ fn is_subdomain(text: &str) -> bool {
 }
 
 /// A DNS label: one part of a host name.
-pub(super) fn dns_label(text: &str) -> Check {
+pub(in crate::manifest) fn dns_label(text: &str) -> Check {
     let message = "must be at most 63 lower-case letters, digits and '-', and start and end with \
                    a letter or digit";
     if is_label(text) { Ok(()) } else { Err(message) }
 }
 
 /// A DNS subdomain: labels joined by dots.
-pub(super) fn dns_subdomain(text: &str) -> Check {
+pub(in crate::manifest) fn dns_subdomain(text: &str) -> Check {
     let message = "must be at most 253 lower-case letters, digits, '-' and '.', and each part \
                    between dots must start and end with a letter or digit";
     if is_subdomain(text) { Ok(()) } else { Err(message) }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{PodSpec, Volume};
 
 use super::super::problem::{Field, Report};
 use super::super::volumes::source_names;
-use super::{names, one_of, resources, unique};
+use super::{names, one_of, payload_volumes, resources, unique};
 
 /// What a host path may be required to be.
 const HOST_PATH_TYPES: &[&str] = &[
@@ -36,6 +36,7 @@ pub(super) fn check(spec: &PodSpec, field: &Field, report: &mut Report) {
             report.add(&field, format!("must have exactly one source, but has {found:?}"));
         }
         check_source(volume, &field, report);
+        payload_volumes::check(volume, &field, report);
     }
 }
 
@@ -54,17 +55,6 @@ fn check_source(volume: &Volume, field: &Field, report: &mut Report) {
     }
     if let Some(limit) = volume.empty_dir.as_ref().and_then(|dir| dir.size_limit.as_ref()) {
         resources::check_quantity(&limit.0, &field.key("emptyDir").key("sizeLimit"), report);
-    }
-    let modes = [
-        ("configMap", volume.config_map.as_ref().and_then(|v| v.default_mode)),
-        ("secret", volume.secret.as_ref().and_then(|v| v.default_mode)),
-        ("downwardAPI", volume.downward_api.as_ref().and_then(|v| v.default_mode)),
-        ("projected", volume.projected.as_ref().and_then(|v| v.default_mode)),
-    ];
-    for (key, mode) in modes {
-        if mode.is_some_and(|mode| !(0..=0o777).contains(&mode)) {
-            report.add(&field.key(key).key("defaultMode"), "must be between 0 and 0777");
-        }
     }
     let missing = [
         ("nfs.server", volume.nfs.as_ref().is_some_and(|v| v.server.is_empty())),

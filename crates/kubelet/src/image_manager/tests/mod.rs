@@ -69,6 +69,7 @@ impl Bench {
             image: container.image.as_deref().unwrap(),
             policy: container.image_pull_policy.as_deref().unwrap(),
             calls: &Calls::new(self.board.clone(), Arc::new(SystemClock::new()), pod.uid().clone()),
+            secrets: &PodSecrets::default(),
         };
         let before_pull = || *self.announced.lock().unwrap() += 1;
         let sandbox = v1::PodSandboxConfig::default();

@@ -35,7 +35,7 @@ async fn of_two_files_one_is_ignored_and_told_of() {
     fs.put("/m/two", manifest("a", "i2"));
     let ports = ports(Arc::new(fs));
     let settings = Settings { static_pod_path: Some("/m".into()), ..Settings::for_node("n") };
-    let mut reader = start_with(&settings, &ports);
+    let (mut reader, _) = start_with(&settings, &ports);
     expect_pods(&mut reader, &["a-n=i1"]).await;
     assert_eq!(told(&ports.recorder), [(EventType::Warning, "FailedValidation", words("file"))]);
 }
@@ -66,7 +66,7 @@ async fn of_two_in_a_list_one_is_ignored_and_told_of() {
     let mut ports = ports(Arc::new(MemFs::default()));
     ports.http = Arc::new(Served(list.to_string()));
     let settings = Settings { static_pod_url: Some("http://h/".into()), ..Settings::for_node("n") };
-    let mut reader = start_with(&settings, &ports);
+    let (mut reader, _) = start_with(&settings, &ports);
     expect_pods(&mut reader, &["a-n=i1"]).await;
     assert_eq!(told(&ports.recorder), [(EventType::Warning, "FailedValidation", words("http"))]);
 }

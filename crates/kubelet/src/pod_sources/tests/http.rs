@@ -189,7 +189,7 @@ async fn files_and_a_url_make_one_set() {
         ..Settings::for_node("n")
     };
     let started = Instant::now();
-    let mut reader = start_with(&settings, &ports);
+    let (mut reader, _) = start_with(&settings, &ports);
     reader.changed().await;
     assert!(!reader.current().sources_ready, "the URL has not answered");
     assert_eq!(reader.current().pods.len(), 1, "the file's pod runs meanwhile");
@@ -220,6 +220,6 @@ async fn a_source_that_panics_is_started_again() {
     let mut ports = ports(Arc::new(MemFs::default()));
     ports.http = Arc::new(Fragile(Mutex::new(true)));
     let settings = Settings { static_pod_url: Some("http://h/".into()), ..Settings::for_node("n") };
-    let mut reader = start_with(&settings, &ports);
+    let (mut reader, _) = start_with(&settings, &ports);
     expect_pods(&mut reader, &["a-n=i"]).await;
 }

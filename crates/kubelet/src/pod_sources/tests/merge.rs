@@ -26,7 +26,10 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn apply(merger: &mut Merger, source: Source, pods: &[Pod], second: i64) -> Applied {
-    merger.apply(SourceUpdate { source, pods: pods.to_vec(), complete: true }, at(second))
+    merger.apply(
+        SourceUpdate { source, pods: pods.to_vec(), objects: vec![], complete: true },
+        at(second),
+    )
 }
 
 fn annotation(set: &PodSet, key: &str) -> Vec<String> {

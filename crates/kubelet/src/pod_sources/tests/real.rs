@@ -32,7 +32,7 @@ impl Node {
     }
 
     fn start(&self) -> PodSetReader {
-        start_with(&self.settings, &self.ports)
+        start_with(&self.settings, &self.ports).0
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -4,6 +4,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
+use kubelet_model::ConfigObject;
+
 use super::super::notice::Notice;
 use super::super::scan::Scanner;
 use super::manifest;
@@ -45,6 +47,12 @@ fn text(notice: &Notice) -> String {
         Notice::Skipped { path, why } => format!("{}: {why}", path.display()),
         Notice::Duplicate { path, full_name, by, .. } => {
             format!("{}: {full_name} is defined by {}", path.display(), by.display())
+        }
+        Notice::DuplicateObject { path, object, by } => {
+            format!("{}: {object} is defined by {}", path.display(), by.display())
+        }
+        Notice::TooManyObjects { path, object, limit } => {
+            format!("{}: {object} is beyond {limit} bytes", path.display())
         }
         Notice::Missing { path } => format!("{}: missing", path.display()),
         Notice::Unreadable { path, why, pods_kept } => {
@@ -111,6 +119,46 @@ async fn one_bad_manifest_harms_no_other() {
 /m/e: line 7, column 5: spec.containers[0].image: missing; nothing runs"
     );
     assert_eq!(look(&mut scanner).await, "", "each is said once");
+}
+
+/// Names and values of the objects that count.
+fn objects(scanner: &Scanner) -> Vec<String> {
+    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+    let one = |object: &ConfigObject| {
+        format!("{} {}", object.key, text(object.value("k").unwrap_or_default()))
+    };
+    scanner.objects().iter().map(|object| one(object)).collect()
+}
+
+#[tokio::test]
+async fn objects_lie_beside_pods() {
+    let map = |value: &str| {
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata: {{k: {value}}}\n")
+    };
+    let fs = MemFs::with_dir("/m");
+    fs.put("/m/a", map("one"));
+    fs.put("/m/b", manifest("b", "i"));
+    let mut scanner = scanner(&fs, "/m");
+    assert_eq!(look(&mut scanner).await, r#"pods ["b-n=i"]"#);
+    assert_eq!(objects(&scanner), ["ConfigMap default/c one"]);
+    // A broken one keeps its last good version, and one that is defined twice the first.
+    fs.put("/m/a", map("5"));
+    fs.put("/m/c", map("three"));
+    assert_eq!(
+        look(&mut scanner).await,
+        "pods [\"b-n=i\"]
+/m/a: line 4, column 11: data.k: must be a string; put it in quotes; last good stays
+/m/c: ConfigMap default/c is defined by /m/a"
+    );
+    assert_eq!(objects(&scanner), ["ConfigMap default/c one"]);
+    fs.delete("/m/a");
+    look(&mut scanner).await;
+    assert_eq!(objects(&scanner), ["ConfigMap default/c three"]);
+    // So does one that broke while the agent was away.
+    fs.put("/m/c", map("[]"));
+    let mut next = self::scanner(&fs, "/m");
+    assert!(look(&mut next).await.ends_with("put it in quotes; copy runs"));
+    assert_eq!(objects(&next), ["ConfigMap default/c three"]);
 }
 
 #[tokio::test]

@@ -17,14 +17,14 @@ fn settings() -> Settings {
 
 #[tokio::test(start_paused = true)]
 async fn without_sources_the_empty_set_is_ready_at_once() {
-    let reader = start_with(&Settings::for_node("n"), &ports(Arc::new(MemFs::default())));
+    let (reader, _) = start_with(&Settings::for_node("n"), &ports(Arc::new(MemFs::default())));
     assert!(reader.current().sources_ready && reader.current().pods.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_has_not_spoken_is_not_ready() {
     let fs = MemFs::with_dir("/m");
-    let mut reader = start_with(&settings(), &ports(Arc::new(fs)));
+    let (mut reader, _) = start_with(&settings(), &ports(Arc::new(fs)));
     assert!(!reader.current().sources_ready);
     expect_pods(&mut reader, &[]).await;
 }
@@ -32,7 +32,7 @@ async fn a_source_that_has_not_spoken_is_not_ready() {
 #[tokio::test(start_paused = true)]
 async fn an_announced_change_is_seen_within_milliseconds() {
     let fs = MemFs::with_dir("/m");
-    let mut reader = start_with(&settings(), &ports(Arc::new(fs.clone())));
+    let (mut reader, _) = start_with(&settings(), &ports(Arc::new(fs.clone())));
     expect_pods(&mut reader, &[]).await;
     let started = Instant::now();
     fs.put("/m/a", manifest("a", "i"));
@@ -44,7 +44,7 @@ async fn an_announced_change_is_seen_within_milliseconds() {
 #[tokio::test(start_paused = true)]
 async fn a_storm_of_changes_is_looked_at_a_few_times_a_second() {
     let fs = MemFs::with_dir("/m");
-    let mut reader = start_with(&settings(), &ports(Arc::new(fs.clone())));
+    let (mut reader, _) = start_with(&settings(), &ports(Arc::new(fs.clone())));
     expect_pods(&mut reader, &[]).await;
     let before = fs.state().lists;
     for round in 0..1_000 {
@@ -60,7 +60,7 @@ async fn a_storm_of_changes_is_looked_at_a_few_times_a_second() {
 #[tokio::test(start_paused = true)]
 async fn an_unannounced_change_is_seen_by_the_next_rescan() {
     let fs = MemFs::with_dir("/m");
-    let mut reader = start_with(&settings(), &ports(Arc::new(fs.clone())));
+    let (mut reader, _) = start_with(&settings(), &ports(Arc::new(fs.clone())));
     expect_pods(&mut reader, &[]).await;
     let started = Instant::now();
     fs.put("/m/a", manifest("a", "i"));
@@ -71,7 +71,7 @@ async fn an_unannounced_change_is_seen_by_the_next_rescan() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_watch_is_renewed_and_meanwhile_nothing_is_missed() {
     let fs = MemFs::with_dir("/m");
-    let mut reader = start_with(&settings(), &ports(Arc::new(fs.clone())));
+    let (mut reader, _) = start_with(&settings(), &ports(Arc::new(fs.clone())));
     expect_pods(&mut reader, &[]).await;
     fs.put("/m/a", manifest("a", "i"));
     fs.end_watches();
@@ -89,7 +89,7 @@ async fn a_lost_watch_is_renewed_and_meanwhile_nothing_is_missed() {
 async fn watching_is_retried_ever_more_slowly() {
     let fs = MemFs::with_dir("/m");
     fs.state().watch_error = Some(ErrorKind::Other);
-    let mut reader = start_with(&settings(), &ports(Arc::new(fs.clone())));
+    let (mut reader, _) = start_with(&settings(), &ports(Arc::new(fs.clone())));
     expect_pods(&mut reader, &[]).await;
     sleep(Duration::from_secs(40)).await;
     // At 0, 1, 3, 7, 15 and 35 s; rescans in between change nothing about it.
@@ -100,7 +100,7 @@ async fn watching_is_retried_ever_more_slowly() {
 async fn an_unchanged_pod_is_no_change() {
     let fs = MemFs::with_dir("/m");
     fs.put("/m/a", manifest("a", "i"));
-    let mut reader = start_with(&settings(), &ports(Arc::new(fs.clone())));
+    let (mut reader, _) = start_with(&settings(), &ports(Arc::new(fs.clone())));
     expect_pods(&mut reader, &["a-n=i"]).await;
     let before = reader.current();
     fs.put("/m/a", format!("# a comment\n{}", manifest("a", "i")));

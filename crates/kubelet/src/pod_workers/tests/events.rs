@@ -20,6 +20,7 @@ use crate::allocation::{Allocations, News, PendingReason, Refusal, Resize};
 use crate::events::Recorder;
 use crate::image_manager::Images;
 use crate::metrics::Metrics;
+use crate::object_cache::Objects;
 use crate::pleg;
 use crate::ports::Ports;
 use crate::probe_manager::Probes;
@@ -68,7 +69,8 @@ fn bench(pod: DesiredPod) -> Bench {
         progress: board.clone(),
         images,
         allocations: Allocations::load(&ports.fs, dir.path(), metrics.resizes.clone()),
-        volumes: Volumes::new(&ports, &settings, &recorder, &board),
+        volumes: Volumes::new(&ports, &settings, &recorder, &board, &Objects::default()),
+        objects: Objects::default(),
         lanes: Arc::new(Semaphore::new(1)),
         settings,
         ports,

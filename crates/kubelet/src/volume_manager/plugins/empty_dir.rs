@@ -26,14 +26,26 @@ pub(super) async fn set_up(
     let plugin = PluginName::empty_dir();
     let dir = layout.volume_dir(&plugin, name);
     let ready = layout.ready_marker(&plugin, name);
-    if !is_ready(host, &dir, &ready, medium).await? {
-        make(host, &dir, medium).await?;
-        if let Some(gid) = fs_group {
-            own(host, &dir, gid).await?;
-        }
-        host.mark(&ready).await?;
-    }
+    ensure(host, &dir, &ready, medium, fs_group).await?;
     Ok(VolumeMountable { host_path: dir, read_only: false, managed: true })
+}
+
+/// Makes the directory, unless the marker says that it was.
+pub(super) async fn ensure(
+    host: &dyn VolumeHost,
+    dir: &Path,
+    ready: &Path,
+    medium: Medium,
+    fs_group: Option<u32>,
+) -> Result<(), VolumeError> {
+    if !is_ready(host, dir, ready, medium).await? {
+        make(host, dir, medium).await?;
+        if let Some(gid) = fs_group {
+            own(host, dir, gid).await?;
+        }
+        host.mark(ready).await?;
+    }
+    Ok(())
 }
 
 async fn is_ready(

@@ -5,10 +5,14 @@
 
 mod empty_dir;
 mod host_path;
+mod payload;
+
+use std::time::SystemTime;
 
 use super::VolumeMountable;
 use super::desired::Wanted;
 use super::layout::{PluginName, PodLayout, VolumeName};
+use super::payload::Content;
 use super::plan::Found;
 use crate::ports::{VolumeError, VolumeHost};
 
@@ -16,24 +20,32 @@ use crate::ports::{VolumeError, VolumeHost};
 /// them, whichever agent made them.
 const OWN_KINDS: [&str; 5] = [
     PluginName::EMPTY_DIR,
-    "kubernetes.io~configmap",
-    "kubernetes.io~downward-api",
-    "kubernetes.io~projected",
-    "kubernetes.io~secret",
+    PluginName::CONFIG_MAP,
+    PluginName::DOWNWARD_API,
+    PluginName::PROJECTED,
+    PluginName::SECRET,
 ];
 
-/// Makes a volume, or finds that it is made already.
+/// Makes a volume, or finds that it is made already. `content` is that of a
+/// volume whose files the agent writes.
 pub(super) async fn set_up(
     host: &dyn VolumeHost,
     layout: &PodLayout,
     name: &VolumeName,
     wanted: &Wanted,
+    content: Option<&Content>,
+    at: SystemTime,
 ) -> Result<VolumeMountable, String> {
     let made = match wanted {
         Wanted::EmptyDir { medium, fs_group } => {
             empty_dir::set_up(host, layout, name, *medium, *fs_group).await
         }
         Wanted::HostPath { path, kind } => host_path::set_up(host, path, *kind).await,
+        Wanted::Payload(spec) => {
+            // No plan asks for a volume before its files are known.
+            let content = content.ok_or_else(|| "its files are not known yet".to_owned())?;
+            payload::set_up(host, layout, name, spec, content, at).await
+        }
         Wanted::Refused(why) => return Err(why.clone()),
     };
     made.map_err(|error| error.to_string())
@@ -55,5 +67,9 @@ pub(super) async fn tear_down(
         return Err(VolumeError::Foreign { plugin: plugin.plain(), path: dir });
     }
     host.remove_tree(&dir).await?;
+    if plugin.as_dir() != PluginName::EMPTY_DIR {
+        let wrapped = layout.meta_dir(&PluginName::empty_dir(), &found.name.wrapped());
+        host.remove_tree(&wrapped).await?;
+    }
     host.remove_tree(&layout.meta_dir(plugin, &found.name)).await
 }

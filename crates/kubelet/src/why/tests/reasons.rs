@@ -121,7 +121,19 @@ fn configuration_errors_name_the_field() {
             "container has runAsNonRoot and image will run as root (pod: x)",
             "runAsUser",
         ),
-        ("CreateContainerConfigError", "configmap \"c\" not found", "put the values into env"),
+        ("CreateContainerConfigError", "configmap \"c\" not found", "Put a manifest of it"),
+        ("CreateContainerConfigError", "couldn't find key k in Secret ns/s", "Add the key"),
+        (
+            "CreateContainerConfigError",
+            "key k in Secret ns/s is no text and cannot be a variable; mount it as a file",
+            "as a volume",
+        ),
+        ("CreateContainerConfigError", "couldn't parse env file: cannot open x", "init container"),
+        (
+            "CreateContainerConfigError",
+            "environment variable key \"SECRET\" not found in file \"/v/f\"",
+            "fileKeyRef",
+        ),
         ("CreateContainerConfigError", "failed to prepare subPath for volumeMount", "subPathExpr"),
         (
             "CreateContainerError",

@@ -1,0 +1,144 @@
+//! ConfigMaps and Secrets beside pods.
+
+use expect_test::expect;
+
+use super::super::{Origin, prepare};
+use super::{check, file, prepare_text};
+use crate::object::{ConfigObject, ObjectKind};
+
+fn objects(text: &str) -> Vec<ConfigObject> {
+    let prepared = prepare_text(text).expect("a good manifest");
+    prepared.objects.iter().map(|object| ConfigObject::clone(object)).collect()
+}
+
+#[test]
+fn values_are_text_or_bytes() {
+    let text = "\
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: ConfigMap
+  metadata: {name: conf, namespace: web}
+  data: {app.conf: \"a=1\\n\", empty: null}
+  binaryData: {logo: AAEC}
+- apiVersion: v1
+  kind: Secret
+  metadata: {name: login}
+  type: kubernetes.io/basic-auth
+  data: {username: am9l, password: b2xk}
+  stringData: {password: new}
+";
+    let found = objects(text);
+    let [conf, login] = found.as_slice() else { panic!("two objects: {found:?}") };
+    assert_eq!(conf.key.to_string(), "ConfigMap web/conf");
+    assert_eq!(conf.value("app.conf"), Some(b"a=1\n".as_slice()));
+    assert_eq!(conf.value("empty"), Some(b"".as_slice()));
+    assert_eq!(
+        (conf.value("logo"), conf.data.contains_key("logo")),
+        (Some([0, 1, 2].as_slice()), false)
+    );
+    assert_eq!((login.key.kind, login.key.namespace.as_str()), (ObjectKind::Secret, "default"));
+    assert_eq!(login.value("username"), Some(b"joe".as_slice()));
+    assert_eq!(login.value("password"), Some(b"new".as_slice()), "stringData wins");
+    assert_eq!(login.secret_type, "kubernetes.io/basic-auth");
+}
+
+#[test]
+fn problems_name_the_key_and_never_the_value() {
+    let text = "\
+apiVersion: v1
+kind: Secret
+metadata: {name: A_b}
+type: kubernetes.io/tls
+data:
+  tls.crt: not base64!
+  ..up: YQ==
+  number: 12345
+  sub/path: YQ==
+immutable: true
+odd: s3cret
+";
+    check(
+        text,
+        expect![[r#"
+            line 3, column 18: metadata.name: must be at most 253 lower-case letters, digits, '-' and '.', and each part between dots must start and end with a letter or digit
+            line 6, column 12: data[tls.crt]: not valid base64; write plain text into stringData of a Secret, or data of a ConfigMap
+            line 6, column 12: data[tls.crt]: missing; a Secret of type "kubernetes.io/tls" has it
+            line 6, column 3: data[tls.key]: missing; a Secret of type "kubernetes.io/tls" has it
+            line 7, column 9: data[..up]: must not start with '..'
+            line 8, column 11: data.number: must be a string; put it in quotes
+            line 9, column 13: data[sub/path]: a valid config key must consist of alphanumeric characters, '-', '_' or '.'"#]],
+    );
+}
+
+#[test]
+fn what_is_ignored_is_told() {
+    let text = "\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: c}
+immutable: true
+stringData: {a: b}
+";
+    check(
+        text,
+        expect![[r#"
+            warning: line 4, column 12: immutable: ignored: the object is what its manifest says
+            warning: line 5, column 13: stringData: unknown field, ignored"#]],
+    );
+}
+
+#[test]
+fn an_object_has_a_mebibyte() {
+    let with = |size: usize| {
+        format!(
+            "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"name\":\"c\"}},\"data\":{{\"k\":\"{}\"}}}}",
+            "x".repeat(size)
+        )
+    };
+    assert_eq!(objects(&with(1 << 20)).len(), 1);
+    let problems = prepare_text(&with((1 << 20) + 1)).expect_err("too large");
+    assert!(problems[0].message.contains("at most 1048576"), "{problems:?}");
+}
+
+#[test]
+fn lists_hold_what_their_name_says() {
+    let list = |kind: &str, item: &str| {
+        format!("apiVersion: v1\nkind: {kind}\nitems:\n- metadata: {{name: c}}\n{item}")
+    };
+    assert_eq!(objects(&list("ConfigMapList", "")).len(), 1);
+    assert_eq!(objects(&list("SecretList", "  stringData: {a: b}\n")).len(), 1);
+    check(
+        &list("SecretList", "  kind: Pod\n"),
+        expect![[r#"line 5, column 9: items[0].kind: "Pod" has no place in a list of Secrets"#]],
+    );
+    check(
+        &list("List", "  apiVersion: v1\n  kind: Service\n"),
+        expect![[
+            r#"line 6, column 9: items[0].kind: "Service" is not run here; only Pod, ConfigMap and Secret are"#
+        ]],
+    );
+}
+
+#[test]
+fn an_object_keeps_its_uid_while_its_values_change() {
+    let uid = |name: &str, value: &str, more: &str, origin: &Origin| {
+        let text = format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}{more}}}\nstringData: {{k: {value}}}"
+        );
+        let prepared = prepare(text.as_bytes(), "n1", origin).expect("a good manifest");
+        prepared.objects[0].uid.clone()
+    };
+    let here = file("/manifests/a");
+    let first = uid("s", "old", "", &here);
+    assert_eq!((first.len(), &first), (32, &uid("s", "new", "", &here)));
+    let others = [
+        uid("t", "old", "", &here),
+        uid("s", "old", ", namespace: other", &here),
+        uid("s", "old", "", &file("/manifests/b")),
+        uid("s", "old", "", &Origin::Url("http://x".into())),
+    ];
+    assert!(others.iter().all(|other| *other != first), "{first} {others:?}");
+    assert_eq!(uid("s", "old", ", uid: mine", &here), "mine");
+}

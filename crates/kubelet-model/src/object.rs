@@ -1,0 +1,117 @@
+//! ConfigMaps and Secrets: what pods read their configuration from.
+//!
+//! Pure. Holds secrets and never prints them. Upstream: pkg/apis/core/types.go.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What an object is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ObjectKind {
+    /// Plain configuration.
+    ConfigMap,
+    /// Configuration that nobody else may read.
+    Secret,
+}
+
+impl ObjectKind {
+    /// The kind, as manifests name it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+        }
+    }
+
+    /// The kind, as an API server's errors name it.
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "configmap",
+            Self::Secret => "secret",
+        }
+    }
+}
+
+/// Which object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// Its kind.
+    pub kind: ObjectKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// A key of these parts.
+    pub fn new(kind: ObjectKind, namespace: &str, name: &str) -> Self {
+        Self { kind, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind.as_str(), self.namespace, self.name)
+    }
+}
+
+/// A ConfigMap or Secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ConfigObject {
+    /// Which it is.
+    pub key: ObjectKey,
+    /// Tells it from others that have its name at other times or places.
+    pub uid: String,
+    /// What a Secret says it is for, such as `kubernetes.io/dockerconfigjson`.
+    pub secret_type: String,
+    /// Values; those of a ConfigMap are text.
+    pub data: BTreeMap<String, Vec<u8>>,
+    /// Values of a ConfigMap that are no text; never environment variables.
+    pub binary: BTreeMap<String, Vec<u8>>,
+}
+
+impl ConfigObject {
+    /// A value by its key, text or not.
+    pub fn value(&self, key: &str) -> Option<&[u8]> {
+        self.data.get(key).or_else(|| self.binary.get(key)).map(Vec::as_slice)
+    }
+
+    /// Every value by its key.
+    pub fn values(&self) -> impl Iterator<Item = (&String, &Vec<u8>)> {
+        self.data.iter().chain(&self.binary)
+    }
+
+    /// Bytes of all values.
+    pub fn size(&self) -> usize {
+        self.values().map(|(_, value)| value.len()).sum()
+    }
+}
+
+/// Keys, but no values.
+impl fmt::Debug for ConfigObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<&String> = self.values().map(|(key, _)| key).collect();
+        f.debug_struct("ConfigObject").field("key", &self.key).field("keys", &keys).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_never_printed() {
+        let object = ConfigObject {
+            key: ObjectKey::new(ObjectKind::Secret, "ns", "s"),
+            uid: String::new(),
+            secret_type: String::new(),
+            data: BTreeMap::from([("password".to_owned(), b"hunter2".to_vec())]),
+            binary: BTreeMap::new(),
+        };
+        let shown = format!("{object:?} {:?} {}", object.data.keys(), object.key);
+        assert!(shown.contains("password") && shown.ends_with("Secret ns/s"), "{shown}");
+        assert!(!shown.contains("hunter2") && !shown.contains("104"), "{shown}");
+        assert_eq!((object.size(), object.value("password")), (7, Some(b"hunter2".as_slice())));
+    }
+}

@@ -1,0 +1,120 @@
+//! ConfigMaps and Secrets by name, and who has to hear of their changes.
+//!
+//! Owns the objects that sources deliver; each source's set has one writer. Reads
+//! nothing by itself: manifests come through the pod sources. Never decides what
+//! a change means, and never prints a value. Every follower has a watch of its
+//! own, and only of the objects it names: they wake in the order they came, so
+//! that simulation can replay it. Upstream: pkg/kubelet/configmap,
+//! pkg/kubelet/secret, pkg/kubelet/util/manager.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use kubelet_model::{ConfigObject, ObjectKey, Source};
+use tokio::sync::watch;
+
+/// Reads objects. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Objects(Arc<Mutex<State>>);
+
+/// Writes objects. Not `Clone`: exactly one writer.
+pub struct ObjectsWriter(Objects);
+
+#[derive(Default)]
+struct State {
+    /// By source; of the same object in two, that of the first source counts.
+    by_source: BTreeMap<Source, BTreeMap<ObjectKey, Arc<ConfigObject>>>,
+    followers: BTreeMap<u64, Follower>,
+    followed: u64,
+}
+
+struct Follower {
+    keys: BTreeSet<ObjectKey>,
+    news: watch::Sender<()>,
+}
+
+impl State {
+    fn get(&self, key: &ObjectKey) -> Option<&Arc<ConfigObject>> {
+        self.by_source.values().find_map(|objects| objects.get(key))
+    }
+}
+
+/// An empty cache and its writer.
+pub fn new() -> (ObjectsWriter, Objects) {
+    let objects = Objects::default();
+    (ObjectsWriter(objects.clone()), objects)
+}
+
+impl Objects {
+    /// An object, if there is one.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<ConfigObject>> {
+        self.lock().get(key).cloned()
+    }
+
+    /// Follows some objects, there or not, from now on.
+    pub fn follow(&self, keys: BTreeSet<ObjectKey>) -> ObjectWatch {
+        let (news, changed) = watch::channel(());
+        let mut state = self.lock();
+        state.followed += 1;
+        let number = state.followed;
+        state.followers.insert(number, Follower { keys, news });
+        ObjectWatch { number, changed, objects: self.clone() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("objects lock: no code panics while holding it")
+    }
+}
+
+impl ObjectsWriter {
+    /// Takes everything a source has. Of two objects of one name, the first counts.
+    pub fn replace(&self, source: Source, objects: Vec<Arc<ConfigObject>>) {
+        let mut state = self.0.lock();
+        let mut new: BTreeMap<ObjectKey, Arc<ConfigObject>> = BTreeMap::new();
+        for object in objects {
+            new.entry(object.key.clone()).or_insert(object);
+        }
+        let old = state.by_source.get(&source);
+        let keys = new.keys().chain(old.iter().flat_map(|old| old.keys()));
+        let keys: BTreeSet<ObjectKey> = keys.cloned().collect();
+        let before: Vec<_> = keys.iter().map(|key| state.get(key).cloned()).collect();
+        state.by_source.insert(source, new);
+        let changed: BTreeSet<ObjectKey> = keys
+            .into_iter()
+            .zip(before)
+            .filter(|(key, before)| state.get(key) != before.as_ref())
+            .map(|(key, _)| key)
+            .collect();
+        for follower in state.followers.values() {
+            if !follower.keys.is_disjoint(&changed) {
+                follower.news.send_replace(());
+            }
+        }
+    }
+}
+
+/// Follows some objects until it is dropped.
+pub struct ObjectWatch {
+    number: u64,
+    changed: watch::Receiver<()>,
+    objects: Objects,
+}
+
+impl ObjectWatch {
+    /// Returns once one of the objects has changed.
+    pub async fn changed(&mut self) {
+        if self.changed.changed().await.is_err() {
+            // The sender is the cache's, which this holds on to.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for ObjectWatch {
+    fn drop(&mut self) {
+        self.objects.lock().followers.remove(&self.number);
+    }
+}

@@ -1,0 +1,57 @@
+//! Followers hear of their own objects, and of nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use kubelet_model::{ConfigObject, ObjectKey, ObjectKind, Source};
+
+use super::{ObjectWatch, new};
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new(ObjectKind::ConfigMap, "ns", name)
+}
+
+fn object(name: &str, value: &str) -> Arc<ConfigObject> {
+    Arc::new(ConfigObject {
+        key: key(name),
+        uid: String::new(),
+        secret_type: String::new(),
+        data: BTreeMap::from([("k".to_owned(), value.into())]),
+        binary: BTreeMap::new(),
+    })
+}
+
+fn has_news(watch: &mut ObjectWatch) -> bool {
+    watch.changed().now_or_never().is_some()
+}
+
+#[test]
+fn only_changes_of_ones_own_objects_are_news() {
+    let (writer, objects) = new();
+    let mut a = objects.follow(BTreeSet::from([key("a"), key("absent")]));
+    let mut b = objects.follow(BTreeSet::from([key("b")]));
+    assert_eq!(objects.get(&key("a")), None);
+    writer.replace(Source::File, vec![object("a", "1"), object("b", "1"), object("b", "2")]);
+    assert!(has_news(&mut a) && has_news(&mut b));
+    assert_eq!(objects.get(&key("b")), Some(object("b", "1")), "the first counts");
+    writer.replace(Source::File, vec![object("a", "1"), object("b", "2")]);
+    assert!(!has_news(&mut a) && has_news(&mut b), "the same again is no news");
+    writer.replace(Source::Http, vec![object("a", "http")]);
+    assert!(!has_news(&mut a), "the file's counts");
+    writer.replace(Source::File, vec![object("b", "2")]);
+    assert!(has_news(&mut a) && !has_news(&mut b));
+    assert_eq!(objects.get(&key("a")), Some(object("a", "http")));
+    writer.replace(Source::Http, vec![]);
+    assert!(has_news(&mut a));
+    assert_eq!(objects.get(&key("a")), None);
+}
+
+#[test]
+fn a_watch_that_is_dropped_costs_nothing() {
+    let (_, objects) = new();
+    let watch = objects.follow(BTreeSet::from([key("a")]));
+    assert_eq!(objects.lock().followers.len(), 1);
+    drop(watch);
+    assert_eq!(objects.lock().followers.len(), 0);
+}

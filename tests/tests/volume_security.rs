@@ -1,0 +1,330 @@
+//! Hostile containers against volumes: whatever they put where klet works, the
+//! host outside of their volumes stays as it is. Named after the holes that were
+//! found upstream, where there was one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::mount::{UnmountFlags, unmount};
+use serde_json::{Value, json};
+use testkit::{Node, PodManifest, host};
+
+/// A directory of the host that nothing may touch.
+struct Canary {
+    root: PathBuf,
+    before: Facts,
+}
+
+/// Inode, mode, owner, group and content or target, by path.
+type Facts = BTreeMap<PathBuf, (u64, u32, u32, u32, Vec<u8>)>;
+
+impl Canary {
+    fn new(node: &Node) -> Result<Self> {
+        let root = node.containerd.dir().join("canary");
+        fs::create_dir_all(root.join("deep/word"))?;
+        fs::write(root.join("word"), "precious\n")?;
+        fs::write(root.join("deep/word/file"), "precious\n")?;
+        symlink("word", root.join("link"))?;
+        Ok(Self { before: facts(&root)?, root })
+    }
+
+    fn check(&self) -> Result<()> {
+        ensure!(facts(&self.root)? == self.before, "{} was touched", self.root.display());
+        Ok(())
+    }
+}
+
+fn facts(root: &Path) -> Result<Facts> {
+    let (mut found, mut queue) = (Facts::new(), vec![root.to_owned()]);
+    while let Some(path) = queue.pop() {
+        let meta = path.symlink_metadata()?;
+        let content = if meta.is_symlink() {
+            fs::read_link(&path)?.into_os_string().into_encoded_bytes()
+        } else if meta.is_dir() {
+            for entry in fs::read_dir(&path)? {
+                queue.push(entry?.path());
+            }
+            Vec::new()
+        } else {
+            fs::read(&path)?
+        };
+        found.insert(path, (meta.ino(), meta.mode(), meta.uid(), meta.gid(), content));
+    }
+    Ok(found)
+}
+
+fn mounts(list: &[(&str, &str)]) -> Value {
+    list.iter().map(|(name, path)| json!({"name": name, "mountPath": path})).collect()
+}
+
+fn config_map(data: Value) -> String {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "conf"}, "data": data})
+        .to_string()
+}
+
+fn volume_dir(node: &Node, uid: &str, plugin: &str, name: &str) -> PathBuf {
+    let pods = node.klet.root_dir().join("pods");
+    pods.join(uid).join("volumes").join(format!("kubernetes.io~{plugin}")).join(name)
+}
+
+/// Waits until neither the pod's directory nor a mount in it is left.
+fn wait_no_trace(node: &Node, name: &str, uid: &str) -> Result<()> {
+    node.wait_gone(name)?;
+    let dir = node.klet.root_dir().join("pods").join(uid);
+    node.eventually(&format!("{name} to leave no trace"), || {
+        let mounts = host::mounts_below(&dir)?;
+        ensure!(mounts.is_empty(), "still mounted: {mounts:?}");
+        ensure!(!dir.exists(), "{} is still there", dir.display());
+        Ok(())
+    })
+}
+
+fn wait_log(node: &Node, words: &str) -> Result<()> {
+    node.eventually(&format!("klet to say {words:?}"), || {
+        let log = fs::read_to_string(node.klet.log_path())?;
+        ensure!(log.contains(words), "it said\n{}", node.klet.log_tail());
+        Ok(())
+    })
+}
+
+/// Swaps a directory of the volume for a link out of it, for ever, while klet
+/// binds that directory for other containers.
+#[test]
+fn cve_2017_1002101_and_cve_2021_25741_a_sub_path_that_becomes_a_link() -> Result<()> {
+    let node = Node::start()?;
+    let canary = Canary::new(&node)?;
+    // What klet makes where nothing is at the moment is replaced in the next round.
+    let race = format!(
+        "cd /v; mkdir real; ln -s {} link; while true; do \
+         mv -fT real dir; mv -fT dir real; mv -fT link dir; mv -fT dir link; done 2>/dev/null",
+        canary.root.display()
+    );
+    let look = "echo looked >>/seen/looks; cat /part/word >>/seen/stolen; exit 1";
+    let mut pod = PodManifest::new("evil")
+        .spec("volumes", json!([{"name": "v", "emptyDir": {}}, {"name": "seen", "emptyDir": {}}]))
+        .grace(0)
+        .container("racer", &race)
+        .with("volumeMounts", mounts(&[("v", "/v")]));
+    for at in 0..12 {
+        let part = json!({"name": "v", "mountPath": "/part", "subPath": "dir"});
+        let seen = json!({"name": "seen", "mountPath": "/seen"});
+        pod = pod.container(&format!("victim{at}"), look).with("volumeMounts", json!([part, seen]));
+    }
+    node.manifests.put_pod(&pod)?;
+    let uid = node.eventually("the race to be won and lost", || {
+        let uid = node.pod("evil")?.uid;
+        let seen = volume_dir(&node, &uid, "empty-dir", "seen");
+        let looks = fs::read_to_string(seen.join("looks"))?.lines().count();
+        let log = fs::read_to_string(node.klet.log_path())?;
+        let refused = log.matches("sub path not bound").count();
+        ensure!(looks >= 3 && refused >= 3, "{looks} looked, {refused} were refused");
+        Ok(uid)
+    })?;
+    let stolen = volume_dir(&node, &uid, "empty-dir", "seen").join("stolen");
+    assert_eq!(fs::read_to_string(stolen)?, "", "what lies outside of the volume was read");
+    canary.check()?;
+    node.manifests.remove_pod("evil")?;
+    wait_no_trace(&node, "evil", &uid)?;
+    canary.check()
+}
+
+/// Somebody who can write where klet publishes files keeps putting links there.
+#[test]
+fn cve_2017_1002102_links_appear_while_files_are_published() -> Result<()> {
+    let node = Node::start()?;
+    let canary = Canary::new(&node)?;
+    node.manifests.put("conf.json", config_map(json!({"word": "0", "other": "x"})))?;
+    let victim = PodManifest::script("victim", "exec sleep 1000")
+        .grace(0)
+        .with("volumeMounts", mounts(&[("conf", "/conf")]))
+        .spec("volumes", json!([{"name": "conf", "configMap": {"name": "conf"}}]));
+    node.manifests.put_pod(&victim)?;
+    let uid = node.wait_running("victim")?.uid;
+    let dir = volume_dir(&node, &uid, "configmap", "conf");
+    let root = canary.root.display();
+    let race = format!(
+        "cd /t; while true; do for name in ..data ..data_tmp word other ..2020_01_01_00_00_00.1; do \
+         rm -f $name; ln -s {root} $name; done; done 2>/dev/null"
+    );
+    let evil = PodManifest::script("evil", &race)
+        .grace(0)
+        .with("volumeMounts", mounts(&[("t", "/t")]))
+        .spec("volumes", json!([{"name": "t", "hostPath": {"path": dir}}]));
+    node.manifests.put_pod(&evil)?;
+    let evil_uid = node.wait_running("evil")?.uid;
+    for round in 1..=20 {
+        let mut data = json!({"word": format!("{round}")});
+        if round % 2 == 0 {
+            data["other"] = json!("x");
+        }
+        node.manifests.put("conf.json", config_map(data))?;
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    canary.check()?;
+    node.manifests.remove_pod("evil")?;
+    wait_no_trace(&node, "evil", &evil_uid)?;
+    node.manifests.put("conf.json", config_map(json!({"word": "last"})))?;
+    node.eventually("the victim to see the last files", || {
+        let seen = node.run_in("victim", "main", "cat /conf/word")?;
+        ensure!(seen.trim() == "last", "it sees {seen:?}");
+        Ok(())
+    })?;
+    canary.check()?;
+    symlink(&canary.root, dir.join("..2021_01_01_00_00_00.1"))?;
+    node.manifests.remove_pod("victim")?;
+    wait_no_trace(&node, "victim", &uid)?;
+    canary.check()
+}
+
+/// Names reach no shell, and those that lead somewhere else reach nothing.
+#[test]
+fn cve_2023_3955_names_are_names() -> Result<()> {
+    let node = Node::start()?;
+    let canary = Canary::new(&node)?;
+    let mark = canary.root.join("pwned");
+    let odd = format!("a b'\"; $(touch {}) `id` && \\n", mark.display());
+    let pod = |name: &str, volumes: Value, mount: Value| {
+        PodManifest::script(name, "ls /v; echo seen; exec sleep 1000")
+            .grace(0)
+            .with("volumeMounts", json!([mount]))
+            .spec("volumes", volumes)
+    };
+    let at = |name: &str| json!({"name": name, "mountPath": "/v"});
+    let path = |path: &str| json!([{"name": "v", "hostPath": {"path": path}}]);
+    let items = |path: &str| json!([{"name": "v", "configMap": {"name": "conf", "items": [{"key": "k", "path": path}]}}]);
+    let up = format!("{}/../canary", node.containerd.dir().join("x").display());
+    let dir = json!([{"name": "v", "emptyDir": {}}]);
+    for (name, volumes, mount) in [
+        ("volume", json!([{"name": "a/../b", "emptyDir": {}}]), at("a/../b")),
+        ("shell", json!([{"name": "$(id)", "emptyDir": {}}]), at("$(id)")),
+        ("host", path(&up), at("v")),
+        ("item", items("../../word"), at("v")),
+        ("data", items("..data/word"), at("v")),
+        ("absolute", items("/word"), at("v")),
+        ("part", dir.clone(), json!({"name": "v", "mountPath": "/v", "subPath": "../../x"})),
+        ("whole", dir.clone(), json!({"name": "v", "mountPath": "/v", "subPath": "/etc"})),
+    ] {
+        node.manifests.put_pod(&pod(name, volumes, mount))?;
+    }
+    node.manifests.put_pod(&pod("uid", dir.clone(), at("v")).uid("../../../canary"))?;
+    let literal = json!({"name": "v", "mountPath": "/v", "subPath": odd});
+    node.manifests.put_pod(&pod("literal", dir.clone(), literal))?;
+    let variable = json!({"name": "v", "mountPath": "/v", "subPathExpr": "$(WHERE)"});
+    let climbs = pod("variable", dir, variable)
+        .with("env", json!([{"name": "WHERE", "value": "../../../canary"}]));
+    node.manifests.put_pod(&climbs)?;
+
+    let view = node.wait_running("literal")?;
+    let made = volume_dir(&node, &view.uid, "empty-dir", "v").join(&odd);
+    assert!(made.is_dir(), "{} is a directory's name", made.display());
+    node.wait_pod("variable", "to be refused", |pod| {
+        pod.container("main").is_ok_and(|main| {
+            main.reason == "CreateContainerConfigError" && main.message.contains("must not contain")
+        })
+    })?;
+    for name in ["volume", "shell", "host", "item", "data", "absolute", "part", "whole", "uid"] {
+        let file = node.manifests.path().join(format!("{name}.json"));
+        wait_log(&node, &format!("has no good version file={file:?}"))?;
+        assert_eq!(node.in_runtime(name)?, (vec![], vec![]), "{name} runs");
+    }
+    assert!(!mark.exists());
+    canary.check()
+}
+
+/// A pipe blocks whoever opens it, a device may do anything.
+#[test]
+fn pipes_and_devices_in_the_place_of_files_hold_nobody_up() -> Result<()> {
+    let node = Node::start()?;
+    let make = "mkfifo /v/pipe; mknod /v/zero c 1 5; mkdir /v/dir; ln -s dir /v/link";
+    let part = |name: &str| json!({"name": "v", "mountPath": format!("/{name}"), "subPath": name});
+    let pod = PodManifest::new("odd")
+        .spec("volumes", json!([{"name": "v", "emptyDir": {}}]))
+        .grace(0)
+        .init("make", make)
+        .with("volumeMounts", mounts(&[("v", "/v")]))
+        .container("main", "stat -c %F /pipe /zero /dir /link; exec sleep 1000")
+        .with("volumeMounts", json!([part("pipe"), part("zero"), part("dir"), part("link")]));
+    node.manifests.put_pod(&pod)?;
+    let uid = node.wait_running("odd")?.uid;
+    node.wait_word("odd", "main", "fifo")?;
+    node.wait_word("odd", "main", "character special file")?;
+    let dir = volume_dir(&node, &uid, "empty-dir", "v");
+    assert!(dir.join("pipe").symlink_metadata()?.file_type().is_fifo());
+    // As a path of the host that should be a file.
+    let wrong = PodManifest::script("wrong", "exec sleep 1000")
+        .with("volumeMounts", mounts(&[("f", "/f")]))
+        .spec(
+            "volumes",
+            json!([{"name": "f", "hostPath": {"path": dir.join("pipe"), "type": "File"}}]),
+        );
+    node.manifests.put_pod(&wrong)?;
+    node.wait_pod("wrong", "to tell what is wrong", |pod| {
+        let condition = pod.condition("PodReadyToStartContainers");
+        condition.is_ok_and(|condition| condition.message.contains("pipe is not a file"))
+    })?;
+    node.manifests.remove_pod("odd")?;
+    wait_no_trace(&node, "odd", &uid)
+}
+
+/// A link where klet made a directory leads its removal nowhere.
+#[test]
+fn an_empty_directory_that_became_a_link() -> Result<()> {
+    let node = Node::start()?;
+    let canary = Canary::new(&node)?;
+    let pod = PodManifest::script("web", "exec sleep 1000")
+        .grace(0)
+        .with("volumeMounts", mounts(&[("v", "/v")]))
+        .spec("volumes", json!([{"name": "v", "emptyDir": {}}]));
+    node.manifests.put_pod(&pod)?;
+    let uid = node.wait_running("web")?.uid;
+    node.run_in("web", "main", &format!("ln -s {} /v/link", canary.root.display()))?;
+    let dir = volume_dir(&node, &uid, "empty-dir", "v");
+    fs::rename(&dir, dir.with_file_name("w"))?;
+    symlink(&canary.root, &dir)?;
+    node.manifests.remove_pod("web")?;
+    wait_no_trace(&node, "web", &uid)?;
+    canary.check()
+}
+
+/// A container that may mount leaves something of the host in its volume.
+#[test]
+fn what_a_container_mounted_in_its_volume_is_kept() -> Result<()> {
+    let node = Node::start()?;
+    let canary = Canary::new(&node)?;
+    let script = "mkdir /v/in && mount -o bind /canary /v/in && echo mounted; exec sleep 1000";
+    let pod = PodManifest::script("web", script)
+        .grace(0)
+        .with("securityContext", json!({"privileged": true}))
+        .with(
+            "volumeMounts",
+            json!([
+                {"name": "v", "mountPath": "/v", "mountPropagation": "Bidirectional"},
+                {"name": "canary", "mountPath": "/canary"},
+            ]),
+        )
+        .spec(
+            "volumes",
+            json!([
+                {"name": "v", "emptyDir": {}},
+                {"name": "canary", "hostPath": {"path": canary.root}},
+            ]),
+        );
+    node.manifests.put_pod(&pod)?;
+    let uid = node.wait_running("web")?.uid;
+    node.wait_word("web", "main", "mounted")?;
+    let point = volume_dir(&node, &uid, "empty-dir", "v").join("in");
+    let seen = point.join("word").exists();
+    node.manifests.remove_pod("web")?;
+    let told = wait_log(&node, &format!("will not remove {}", point.display()));
+    let kept = canary.check();
+    unmount(&point, UnmountFlags::DETACH).context("cannot unmount")?;
+    assert!(seen, "the mount reached the host");
+    told?;
+    kept?;
+    wait_no_trace(&node, "web", &uid)?;
+    canary.check()
+}
