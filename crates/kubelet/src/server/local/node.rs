@@ -16,7 +16,7 @@ pub(super) async fn node(State(local): State<Local>) -> Json<Explanation> {
         in_flight: in_flight(&local),
         ..Explanation::default()
     };
-    let runtime = runtime_problem(&local).await;
+    let runtime = look_at_runtime(&local).await;
     let mut broken = match &local.place.manifests {
         Some(path) => broken_manifests(&*local.fs, path, &local.place.node_name).await,
         None => Vec::new(),
@@ -38,6 +38,9 @@ pub(super) async fn node(State(local): State<Local>) -> Json<Explanation> {
         })
         .collect();
     let nothing = local.place.manifests.is_none() && local.place.manifest_url.is_none();
+    if let Ok(warnings) = &runtime {
+        found.also.extend(warnings.iter().cloned());
+    }
     if let Err(problem) = runtime {
         found.headline =
             "The container runtime is not usable, so no pod can be started or stopped.".to_owned();
@@ -95,14 +98,50 @@ const CALLS_MAX: usize = 5;
 /// How long whoever asks waits for the runtime.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-async fn runtime_problem(local: &Local) -> Result<(), String> {
+/// The conditions without which pods cannot be managed. A runtime may have others,
+/// by which it only warns.
+const NEEDED: [&str; 2] = ["RuntimeReady", "NetworkReady"];
+
+/// What the runtime warns of, unless it is not usable.
+async fn look_at_runtime(local: &Local) -> Result<Vec<String>, String> {
     let status = tokio::time::timeout(PATIENCE, local.runtime.status()).await;
     let late = || format!("the runtime has not answered within {} s", PATIENCE.as_secs());
     let status = status.map_err(|_| late())?.map_err(|error| error.to_string())?;
-    let bad = |one: &&v1::RuntimeCondition| !one.status;
-    let conditions = status.status.unwrap_or_default().conditions;
-    match conditions.iter().find(bad) {
-        Some(one) => Err(format!("{} is false: {} {}", one.r#type, one.reason, one.message)),
-        None => Ok(()),
+    judge(&status.status.unwrap_or_default().conditions)
+}
+
+fn judge(conditions: &[v1::RuntimeCondition]) -> Result<Vec<String>, String> {
+    let bad = conditions.iter().filter(|one| !one.status);
+    let (needed, other): (Vec<_>, Vec<_>) =
+        bad.partition(|one| NEEDED.contains(&one.r#type.as_str()));
+    if let Some(one) = needed.first() {
+        return Err(format!("{} is false: {} {}", one.r#type, one.reason, one.message));
+    }
+    let warning = |one: &v1::RuntimeCondition| {
+        format!("The runtime warns ({}): {} {}", one.r#type, one.reason, one.message)
+    };
+    Ok(other.into_iter().map(warning).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn condition(name: &str, status: bool) -> v1::RuntimeCondition {
+        let (reason, message) = ("Reason".to_owned(), "text".to_owned());
+        v1::RuntimeCondition { r#type: name.to_owned(), status, reason, message }
+    }
+
+    /// containerd 2 has a condition for the use of what it will drop some day.
+    #[test]
+    fn a_warning_is_not_a_failure() {
+        let well = condition("RuntimeReady", true);
+        let warned = condition("ContainerdHasNoDeprecationWarnings", false);
+        assert_eq!(judge(std::slice::from_ref(&well)), Ok(vec![]));
+        let text = "The runtime warns (ContainerdHasNoDeprecationWarnings): Reason text".to_owned();
+        assert_eq!(judge(&[warned.clone(), well]), Ok(vec![text]));
+        let network = condition("NetworkReady", false);
+        let text = "NetworkReady is false: Reason text".to_owned();
+        assert_eq!(judge(&[warned, network]), Err(text));
     }
 }
