@@ -305,7 +305,7 @@ fn without_a_klet_the_commands_say_how_to_start_one() -> Result<()> {
 fn why_explains_the_broken_examples() -> Result<()> {
     let node = Node::start()?;
     let examples = binaries::workspace().join("examples/broken");
-    let expected: [(&str, &[&str]); 10] = [
+    let expected: [(&str, &[&str]); 13] = [
         ("bad-image-host", &["name registry.invalid cannot be resolved", "Check the image's name"]),
         ("never-pull", &["imagePullPolicy: Never forbids", "IfNotPresent", "images import"]),
         ("bad-command", &["\"/bin/no-such-program\"", "is not in the image", "Correct command"]),
@@ -318,6 +318,9 @@ fn why_explains_the_broken_examples() -> Result<()> {
         ),
         ("failing-hook", &["postStart", "hook"]),
         ("non-root", &["runAsNonRoot is set, but it would run as root", "runAsUser"]),
+        ("missing-config", &["configmap \"nobody-made-this\" not found", "kind: ConfigMap"]),
+        ("missing-directory", &["/srv/no-such-directory", "DirectoryOrCreate"]),
+        ("too-little-memory", &["more memory than its limit", "resources.limits.memory", "12Mi"]),
         ("refused", &["its manifest was refused", "line 9", "restartPolicy", "Mend the manifest"]),
     ];
     for (name, _) in expected {

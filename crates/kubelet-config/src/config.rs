@@ -9,6 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kubelet_model::manifest::Origin;
+
 use crate::gates::FeatureGates;
 use crate::go_duration::GoDuration;
 use crate::problem::Problem;
@@ -60,7 +62,10 @@ impl std::fmt::Debug for PodSources {
         f.debug_struct("PodSources")
             .field("static_pod_path", &self.static_pod_path)
             .field("file_check_frequency", &self.file_check_frequency)
-            .field("static_pod_url", &self.static_pod_url)
+            .field(
+                "static_pod_url",
+                &self.static_pod_url.clone().map(|url| Origin::Url(url).to_string()),
+            )
             .field("static_pod_url_header", &self.static_pod_url_header.keys())
             .field("http_check_frequency", &self.http_check_frequency)
             .finish()

@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use kubelet_model::manifest;
 use serde_json::Value;
 
 use crate::config::{Config, Validated};
@@ -233,13 +234,17 @@ impl Loader<'_> {
     }
 }
 
-/// Replaces secrets, keeping header names.
+/// Replaces secrets, keeping header names and the rest of a URL.
 fn mask(tree: &mut Value) {
     let field = FieldPath::dotted(SECRET_FIELD);
     if let Some(Value::Object(headers)) = field.get(tree).cloned() {
         let masked =
             headers.keys().map(|name| (name.clone(), Value::from(vec!["<masked>"]))).collect();
         field.set(tree, Value::Object(masked));
+    }
+    let field = FieldPath::dotted("staticPodURL");
+    if let Some(Value::String(url)) = field.get(tree).cloned() {
+        field.set(tree, Value::String(manifest::Origin::Url(url).to_string()));
     }
 }
 

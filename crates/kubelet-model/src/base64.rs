@@ -1,6 +1,8 @@
-//! Standard base64, read as Go reads it: line breaks are skipped.
+//! Standard base64, written padded and read as Go reads it: line breaks are skipped.
 //!
 //! Pure. Upstream: encoding/base64.
+
+const SYMBOLS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// The bytes of text that is padded to its full length; `None` if it is no base64.
 pub fn decode_padded(text: &str) -> Option<Vec<u8>> {
@@ -29,6 +31,21 @@ pub fn decode(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// The bytes as padded text.
+pub fn encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
+        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for place in 0..4 {
+            let digit = (word >> (18 - 6 * place) & 63) as usize;
+            let past_the_end = place > chunk.len();
+            text.push(if past_the_end { '=' } else { char::from(SYMBOLS[digit]) });
+        }
+    }
+    text
+}
+
 fn is_break(symbol: u8) -> bool {
     matches!(symbol, b'\n' | b'\r')
 }
@@ -47,6 +64,15 @@ fn value(symbol: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        for (bytes, text) in [("", ""), ("a", "YQ=="), ("ab", "YWI="), ("abc", "YWJj")] {
+            assert_eq!(encode(bytes.as_bytes()), text);
+        }
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(decode_padded(&encode(&all)), Some(all));
+    }
 
     #[test]
     fn base64_as_go_reads_it() {

@@ -8,6 +8,7 @@
 use std::ffi::{OsStr, OsString};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use kubelet_model::manifest;
 use serde_json::Value;
 
 mod own;
@@ -156,6 +157,7 @@ pub(crate) fn read(matches: &ArgMatches) -> CommandLine {
 fn masked(name: &str, given: &[String]) -> String {
     match name {
         "manifest-url-header" | "storage-driver-password" => "<masked>".to_owned(),
+        "manifest-url" => manifest::Origin::Url(given.join(",")).to_string(),
         _ => given.join(","),
     }
 }

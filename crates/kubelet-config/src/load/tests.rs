@@ -190,11 +190,15 @@ fn a_gate_without_a_consumer_is_listed_when_it_was_changed() {
 
 #[test]
 fn secrets_are_masked_but_reach_the_agent() {
-    let outcome = run("--manifest-url=http://x --manifest-url-header=Authorization:hunter2", &[]);
+    let line = "--manifest-url=http://u:hunter2@x --manifest-url-header=Authorization:hunter2";
+    let outcome = run(line, &[]);
     assert!(!outcome.effective.to_string().contains("hunter2"));
+    assert!(outcome.effective.to_string().contains("http://***@x"));
+    assert!(!format!("{:?}", outcome.provenance).contains("hunter2"));
     assert!(outcome.effective.to_string().contains("<masked>"));
     let config = outcome.config.unwrap();
     assert_eq!(config.pod_sources.static_pod_url_header["Authorization"], ["hunter2"]);
+    assert_eq!(config.pod_sources.static_pod_url.as_deref(), Some("http://u:hunter2@x"));
     assert!(!format!("{:?}", config.pod_sources).contains("hunter2"));
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
 use hyper::{Request, Response, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -126,8 +126,15 @@ impl HyperFetch {
     ) -> Result<Fetched, HttpFetchError> {
         let bad = |why: String| HttpFetchError::BadRequest { url: redirect::redact(url), why };
         let failed = |why: String| HttpFetchError::Failed { url: redirect::redact(url), why };
-        let mut uri = redirect::parse(url).map_err(bad)?;
+        let (plain, login) = redirect::take_login(url);
+        let mut uri = redirect::parse(&plain).map_err(bad)?;
         let mut headers = header_map(headers).map_err(bad)?;
+        if let Some(login) = login
+            && !headers.contains_key(AUTHORIZATION)
+        {
+            let value = HeaderValue::try_from(login).map_err(|error| bad(error.to_string()))?;
+            headers.insert(AUTHORIZATION, value);
+        }
         for _ in 0..=REDIRECTS_MAX {
             let response = self.send(&uri, &headers).await.map_err(failed)?;
             let location = response.headers().get(LOCATION);

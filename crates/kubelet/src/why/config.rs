@@ -43,7 +43,7 @@ pub(super) fn config_error(case: Case<'_>) -> Finding {
             "a ConfigMap or Secret it refers to is not there",
             vec![
                 "Put a manifest of it (apiVersion: v1, kind: ConfigMap or Secret, same namespace) into the manifest directory, or correct the name.",
-                "`klet why` without a pod names manifests that cannot be used, and why.",
+                "`klet why node` names manifests that cannot be used, and why.",
                 "Mark the reference optional: true if the container can do without.",
             ],
         )

@@ -27,7 +27,7 @@ const ADVICE: [(&str, &str); 13] = [
     ),
     ("non-existent config key", "Add the key to data of the ConfigMap, or correct items[].key."),
     ("non-existent secret key", "Add the key to the Secret, or correct items[].key."),
-    ("\" not found", "`klet why` without a pod names manifests that cannot be used, and why."),
+    ("\" not found", "`klet why node` names manifests that cannot be used, and why."),
     (
         "something is mounted there",
         "Unmount the path named above with `umount`: klet never removes what it has not mounted. What is mounted there stays untouched; klet goes on by itself.",

@@ -148,7 +148,7 @@ fn creating(case: Case<'_>) -> Finding {
         (message, _) => finding.waits_for(message),
     };
     finding
-        .advise("Nothing yet: a large image takes minutes. `klet events` shows how far it is.")
+        .advise("Nothing yet: a large image takes minutes. `klet pods` shows how far it is, where the runtime tells.")
         .advise("If a call above has been in flight for long, look at the runtime: `journalctl -u containerd -n 50`.")
 }
 

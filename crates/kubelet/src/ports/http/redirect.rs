@@ -2,6 +2,7 @@
 
 use hyper::Uri;
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, WWW_AUTHENTICATE};
+use kubelet_model::base64;
 use kubelet_model::manifest::Origin;
 
 /// Parses a URL that can be fetched.
@@ -13,12 +14,45 @@ pub(super) fn parse(url: &str) -> Result<Uri, String> {
     }
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     if authority.contains('@') {
-        return Err("credentials in a URL are not sent; set a header instead".to_owned());
+        return Err("it names a user".to_owned());
     }
     if uri.host().unwrap_or_default().is_empty() {
         return Err("the URL names no host".to_owned());
     }
     Ok(uri)
+}
+
+/// A URL without the user and password in it, and these as a header's value.
+pub(super) fn take_login(url: &str) -> (String, Option<String>) {
+    let whole = || (url.to_owned(), None);
+    let Some((scheme, rest)) = url.split_once("://") else { return whole() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let Some(at) = rest[..end].rfind('@') else { return whole() };
+    let (user, password) = rest[..at].split_once(':').unwrap_or((&rest[..at], ""));
+    let login = [percent_decoded(user), b":".to_vec(), percent_decoded(password)].concat();
+    let value = format!("Basic {}", base64::encode(&login));
+    (format!("{scheme}://{}", &rest[at + 1..]), Some(value))
+}
+
+/// `%3A` and the like as bytes; what is not such a sequence stays.
+fn percent_decoded(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, more)) = rest.split_first() {
+        let digits = more.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        let code = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
+        match code.filter(|_| *first == b'%') {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &more[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = more;
+            }
+        }
+    }
+    bytes
 }
 
 /// The URL a `Location` header leads to.
@@ -80,6 +114,19 @@ mod tests {
         }
         for location in ["ftp://o/p", "file:///etc/passwd", "http://u:p@o/", "http://"] {
             assert!(resolve(&base, location).is_err(), "{location}");
+        }
+    }
+
+    #[test]
+    fn a_login_becomes_a_header() {
+        for (url, without, login) in [
+            ("http://h/x", "http://h/x", None),
+            ("http://h/x@y", "http://h/x@y", None),
+            ("http://u:p@h:1/x?q", "http://h:1/x?q", Some("Basic dTpw")),
+            ("http://u@h", "http://h", Some("Basic dTo=")),
+            ("http://u%3A:p%@h/", "http://h/", Some("Basic dTo6cCU=")),
+        ] {
+            assert_eq!(take_login(url), (without.to_owned(), login.map(str::to_owned)), "{url}");
         }
     }
 
