@@ -284,6 +284,18 @@ fn a_pull_secret_opens_the_registry() -> Result<()> {
     node.wait_says(&["events"], &["FailedToRetrieveImagePullSecret"])?;
     node.manifests.put("login.json", secret.to_string())?;
     node.wait_running("owner").with_context(|| registry.log_tail())?;
+    let mut malformed = secret.clone();
+    malformed["metadata"]["name"] = json!("malformed");
+    malformed["stringData"][".dockerconfigjson"] = json!("hunter2");
+    node.manifests.put("malformed.json", malformed.to_string())?;
+    let names = json!([{"name": "login"}, {"name": "malformed"}]);
+    node.manifests.put_pod(&pod("spoilt").spec("imagePullSecrets", names))?;
+    let wanted = ["default/malformed: .dockerconfigjson: not a docker", "Correct the Secret"];
+    let told = node.wait_says(&["why", "spoilt"], &wanted)?;
+    ensure!(!told.contains("hunter2"), "the secret is told: {told}");
+    node.wait_pod("spoilt", "to be refused", |pod| {
+        pod.container("main").is_ok_and(|main| main.reason == "ErrImagePull")
+    })?;
     node.manifests.put_pod(&pod("stranger"))?;
     node.wait_pod("stranger", "to be refused", |pod| {
         pod.container("main").is_ok_and(|main| main.reason.contains("ImagePull"))

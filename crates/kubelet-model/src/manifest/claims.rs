@@ -43,10 +43,20 @@ pub fn claims(bytes: &[u8]) -> BTreeSet<Claim> {
     claims.take(CLAIMS_MAX).collect()
 }
 
-/// The names in a Pod, or in the items of a list.
+/// The names in a Pod, or in the items of a list. What does not say what it is may
+/// be a Pod, unless it is in a list of other things.
 fn of_value(value: &Value) -> impl Iterator<Item = Claim> + '_ {
     let items = value.get("items").and_then(Value::as_array);
-    std::iter::once(value).chain(items.into_iter().flatten()).filter_map(|pod| {
+    let kind_of = |value: &Value| value.get("kind").and_then(Value::as_str).map(str::to_owned);
+    let kind = kind_of(value);
+    let of = kind.as_deref().and_then(|kind| kind.strip_suffix("List"));
+    let of = of.filter(|of| !of.is_empty()).map(str::to_owned);
+    let items = items.into_iter().flatten().map(move |item| (kind_of(item).or(of.clone()), item));
+    std::iter::once((kind, value)).chain(items).filter_map(|(kind, pod)| {
+        // A Pod that is misspelt was meant as one.
+        if !kind.is_none_or(|kind| kind.eq_ignore_ascii_case("Pod")) {
+            return None;
+        }
         let metadata = pod.get("metadata")?;
         let text = |key: &str| metadata.get(key)?.as_str().filter(|text| !text.is_empty());
         let namespace = text("namespace").map(str::to_owned);
@@ -134,6 +144,23 @@ mod tests {
             told(r#"{"metadata":{"name":"web"},"spec":{"containers":[{"name":"c"}]}}"#),
             ["web"]
         );
+    }
+
+    #[test]
+    fn objects_are_no_pods() {
+        for kind in ["ConfigMap", "Secret", "List", "Deployment"] {
+            let text = format!("kind: {kind}\nmetadata: {{name: web}}\ndata: 5\n");
+            assert_eq!(told(&text), [""; 0], "{kind}");
+            let faulty = format!("{text}more: [\n");
+            assert_eq!(told(&faulty), [""; 0], "{kind}");
+        }
+        assert_eq!(told("kind: pod\nmetadata: {name: web}\n"), ["web"]);
+        assert_eq!(told("kind:\nmetadata: {name: web}\n"), ["web"]);
+        let items = "items:\n- {kind: Secret, metadata: {name: a}}\n- {metadata: {name: b}}\n\
+                     - {kind: Pod, metadata: {name: c}}\n";
+        assert_eq!(told(&format!("kind: List\n{items}")), ["b", "c"]);
+        assert_eq!(told(&format!("kind: PodList\n{items}")), ["b", "c"]);
+        assert_eq!(told(&format!("kind: SecretList\n{items}")), ["c"]);
     }
 
     #[test]

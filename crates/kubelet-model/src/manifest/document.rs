@@ -152,12 +152,31 @@ fn yaml_message(error: &Error, location: Option<Location>) -> String {
         }
         Error::Budget { breach, .. } => format!("more than any Pod needs: {breach:?}"),
         Error::RecursiveReferencesRequireWeakTypes { .. } => "an alias contains itself".into(),
+        _ if quotes(error) => {
+            "not valid YAML: a value that cannot be what it looks like; put it in quotes".into()
+        }
         _ => {
             let text = error.to_string();
             // The position is already a field of the problem.
             let at = location.map(|at| format!(" at line {}, column {}", at.line(), at.column()));
             format!("not valid YAML: {}", text.replace(&at.unwrap_or_default(), ""))
         }
+    }
+}
+
+/// Do the parser's words quote the manifest's? They may be a secret.
+fn quotes(error: &Error) -> bool {
+    match error {
+        Error::NonFiniteFloat { .. }
+        | Error::QuotingRequired { .. }
+        | Error::SerdeInvalidType { .. }
+        | Error::SerdeInvalidValue { .. }
+        | Error::DuplicateMappingKey { .. }
+        | Error::UnsupportedTag { .. }
+        | Error::TaggedEnumMismatch { .. }
+        | Error::ResolverError { .. } => true,
+        Error::AliasError { error, .. } => quotes(error.without_snippet()),
+        _ => false,
     }
 }
 

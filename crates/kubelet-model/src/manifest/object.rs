@@ -158,7 +158,8 @@ fn decode_values(
             }
         };
         problems.check(&at, check_key(&key));
-        decoded.extend(bytes.map(|bytes| (key, bytes)));
+        // The object is refused then, but the key is not one that is missing.
+        decoded.insert(key, bytes.unwrap_or_default());
     }
     decoded
 }

@@ -19,6 +19,8 @@ use crate::ports::Fs;
 const CACHE_FOR: Duration = Duration::from_secs(300);
 /// Largest file read, as upstream.
 const FILE_BYTES_MAX: usize = 10 << 20;
+/// Characters of a registry's name that an error tells.
+const PLACE_CHARS_MAX: usize = 253;
 
 /// Directories that may hold docker configurations, first come first served.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,26 +59,25 @@ pub enum DockerConfigError {
     Auth(String),
 }
 
-#[derive(Deserialize)]
+/// As in upstream's decoder, `null` stands for nothing anywhere.
+type Entries = Option<BTreeMap<String, Option<Entry>>>;
+
+#[derive(Default, Deserialize)]
 struct ConfigJson {
-    #[serde(default)]
-    auths: BTreeMap<String, Entry>,
+    auths: Entries,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Entry {
-    #[serde(default)]
-    username: String,
-    #[serde(default)]
-    password: String,
-    #[serde(default)]
-    auth: String,
+    username: Option<String>,
+    password: Option<String>,
+    auth: Option<String>,
 }
 
 /// Reads a `config.json`.
 pub fn parse_json(content: &[u8]) -> Result<Logins, DockerConfigError> {
-    let config: ConfigJson = serde_json::from_slice(content).map_err(json_error)?;
-    logins(config.auths)
+    let config: Option<ConfigJson> = serde_json::from_slice(content).map_err(json_error)?;
+    logins(config.unwrap_or_default().auths)
 }
 
 /// Reads a `.dockercfg`.
@@ -89,17 +90,19 @@ fn json_error(error: serde_json::Error) -> DockerConfigError {
     DockerConfigError::Json { line: error.line(), column: error.column() }
 }
 
-fn logins(entries: BTreeMap<String, Entry>) -> Result<Logins, DockerConfigError> {
-    let login = |(place, entry): (String, Entry)| {
-        if entry.auth.is_empty() {
-            return Ok((place, Login { username: entry.username, password: entry.password }));
-        }
-        match decode_auth(&entry.auth) {
+fn logins(entries: Entries) -> Result<Logins, DockerConfigError> {
+    let login = |(place, entry): (String, Option<Entry>)| {
+        let Entry { username, password, auth } = entry.unwrap_or_default();
+        let Some(auth) = auth.filter(|auth| !auth.is_empty()) else {
+            let (username, password) = (username.unwrap_or_default(), password.unwrap_or_default());
+            return Ok((place, Login { username, password }));
+        };
+        match decode_auth(&auth) {
             Some(login) => Ok((place, login)),
-            None => Err(DockerConfigError::Auth(place)),
+            None => Err(DockerConfigError::Auth(place.chars().take(PLACE_CHARS_MAX).collect())),
         }
     };
-    entries.into_iter().map(login).collect()
+    entries.unwrap_or_default().into_iter().map(login).collect()
 }
 
 fn decode_auth(auth: &str) -> Option<Login> {
@@ -181,7 +184,12 @@ mod tests {
             parse_legacy(br#"{"r.io":{"auth":"am9lOnBhc3M"}}"#).unwrap()["r.io"],
             login("joe", "pass")
         );
-        assert_eq!(parse_json(b"{}").unwrap(), Logins::new());
+        for nothing in ["{}", "null", r#"{"auths":null}"#] {
+            assert_eq!(parse_json(nothing.as_bytes()).unwrap(), Logins::new(), "{nothing}");
+        }
+        let nulls = br#"{"r.io":null,"q.io":{"username":"ann","password":null,"auth":null}}"#;
+        let logins = parse_legacy(nulls).unwrap();
+        assert_eq!((&logins["r.io"], &logins["q.io"]), (&login("", ""), &login("ann", "")));
     }
 
     #[test]
@@ -192,6 +200,8 @@ mod tests {
             let error = parse_json(text.as_bytes()).unwrap_err().to_string();
             assert!(!error.contains("s3cret"), "{error}");
         }
+        let long = format!(r#"{{"{}":{{"auth":"x"}}}}"#, "r".repeat(100_000));
+        assert!(parse_legacy(long.as_bytes()).unwrap_err().to_string().len() < 400);
     }
 
     #[test]

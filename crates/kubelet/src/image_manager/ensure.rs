@@ -103,19 +103,26 @@ impl Request<'_> {
         course.present = (self.wish.policy != "Always").then_some(found.is_some());
         course.pull_required = (found.is_some() || !never).then_some(true);
         let own = self.wish.secrets.find(&reference.repository);
+        let present = found.is_some();
+        // A malformed secret does no harm where the image is open to every pod.
         if let Some(image) = found
-            && self.may_use(&image.id, &own)
+            && self.may_use(&image.id, own.as_deref().unwrap_or_default())
         {
             course.pull_required = Some(false);
             return Ok(EnsuredImage { id: image.id.clone(), details: Some(image) });
         }
-        if never {
+        if never && (own.is_ok() || !present) {
             // An image that the pod may not use is not there, as far as it can tell.
             let message =
                 format!("Container image {image:?} is not present with pull policy of Never");
             self.tell(EventType::Warning, "ErrImageNeverPull", &message);
             return Err(problem(WaitReason::ErrImageNeverPull, message));
         }
+        let own = own.map_err(|error| {
+            let message = format!("Failed to pull image {image:?}: {error}");
+            self.tell(EventType::Warning, "Failed", &message);
+            problem(WaitReason::ErrImagePull, error.to_string())
+        })?;
         self.hold_back()?;
         (self.before_pull)();
         self.pull(&reference, spec, own).await

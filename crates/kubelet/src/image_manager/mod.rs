@@ -29,7 +29,7 @@ use kubelet_model::Waiting;
 
 pub use ensure::Wish;
 pub use metrics::ImageMetrics;
-pub use pod_secrets::PodSecrets;
+pub use pod_secrets::{BAD_PULL_SECRET, PodSecrets};
 pub use progress::{PullProgress, PullState};
 pub use settings::ImageSettings;
 

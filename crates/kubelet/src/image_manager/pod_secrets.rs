@@ -17,9 +17,28 @@ use crate::object_cache::Objects;
 const JSON: (&str, &str) = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson");
 const LEGACY: (&str, &str) = ("kubernetes.io/dockercfg", ".dockercfg");
 
+/// Stands before what is wrong with a secret, in the message of a failed pull.
+pub const BAD_PULL_SECRET: &str = "cannot use the image pull secret ";
+
+/// A secret of a type that holds logins, without logins that can be read. Never
+/// holds its content.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{BAD_PULL_SECRET}{}/{}: {place}: {error}", .secret.namespace, .secret.name)]
+pub(super) struct BadPullSecret {
+    secret: ObjectKey,
+    /// The key it has its logins under.
+    place: &'static str,
+    #[source]
+    error: DockerConfigError,
+}
+
 /// The logins of a pod's secrets.
 #[derive(Debug, Default)]
-pub struct PodSecrets(Vec<Known>);
+pub struct PodSecrets {
+    known: Vec<Known>,
+    /// The first that is malformed: the pod pulls nothing until it is mended.
+    bad: Option<BadPullSecret>,
+}
 
 /// A secret and its logins.
 #[derive(Debug)]
@@ -37,31 +56,36 @@ pub(super) struct SecretLogin {
 }
 
 impl PodSecrets {
-    /// The logins, and the names of secrets that are missing or hold none.
+    /// The logins, and the names of secrets that are missing.
     pub fn of(pod: &DesiredPod, objects: &Objects) -> (Self, Vec<String>) {
-        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        let (mut secrets, mut missing) = (Self::default(), Vec::new());
         let names = pod.spec().image_pull_secrets.iter().flatten().map(|secret| &secret.name);
         for name in names.filter(|name| !name.is_empty()) {
             let key = ObjectKey::new(ObjectKind::Secret, pod.namespace(), name);
-            let known = objects.get(&key).map(|object| (object.uid.clone(), read(&object)));
-            match known {
-                Some((uid, Ok(logins))) => found.push(Known { key, uid, logins }),
-                Some((_, Err(error))) => {
-                    tracing::warn!(secret = %key, %error, "pull secret not used");
-                    missing.push(name.clone());
-                }
-                None => missing.push(name.clone()),
+            let Some(object) = objects.get(&key) else {
+                missing.push(name.clone());
+                continue;
+            };
+            match read(&object) {
+                Ok(logins) => secrets.known.push(Known { key, uid: object.uid.clone(), logins }),
+                Err(bad) => secrets.bad = secrets.bad.or(Some(bad)),
             }
         }
-        (Self(found), missing)
+        (secrets, missing)
     }
 
     /// Every login for a repository, the most specific place first.
-    pub(super) fn find(&self, repository: &str) -> Vec<SecretLogin> {
+    ///
+    /// # Errors
+    /// As upstream, one malformed secret spoils them all, whatever it is for.
+    pub(super) fn find(&self, repository: &str) -> Result<Vec<SecretLogin>, BadPullSecret> {
+        if let Some(bad) = &self.bad {
+            return Err(bad.clone());
+        }
         let mut all = Keyring::default();
-        self.0.iter().for_each(|known| all.add(&known.logins));
+        self.known.iter().for_each(|known| all.add(&known.logins));
         let from = |login: &Login| {
-            self.0.iter().find(|known| {
+            self.known.iter().find(|known| {
                 let mut own = Keyring::default();
                 own.add(&known.logins);
                 own.find(repository).contains(login)
@@ -77,18 +101,22 @@ impl PodSecrets {
             };
             Some(SecretLogin { login, secret })
         };
-        all.find(repository).into_iter().filter_map(tracked).collect()
+        Ok(all.find(repository).into_iter().filter_map(tracked).collect())
     }
 }
 
 /// The logins in a secret; none if it is for something else.
-fn read(object: &ConfigObject) -> Result<Logins, DockerConfigError> {
-    let is = |(of, _): (&str, &str)| object.secret_type == of;
-    let content = |(_, key): (&str, &str)| object.data.get(key).filter(|value| !value.is_empty());
-    match (is(JSON).then(|| content(JSON)), is(LEGACY).then(|| content(LEGACY))) {
-        (Some(Some(content)), _) => parse_json(content),
-        (_, Some(Some(content))) => parse_legacy(content),
-        _ => Ok(Logins::new()),
+fn read(object: &ConfigObject) -> Result<Logins, BadPullSecret> {
+    let parse = [(JSON, parse_json as fn(&[u8]) -> _), (LEGACY, parse_legacy)];
+    let of_type = parse.into_iter().find(|((of, _), _)| object.secret_type == *of);
+    let Some(((_, place), parse)) = of_type else { return Ok(Logins::new()) };
+    match object.data.get(place).filter(|content| !content.is_empty()) {
+        Some(content) => parse(content).map_err(|error| BadPullSecret {
+            secret: object.key.clone(),
+            place,
+            error,
+        }),
+        None => Ok(Logins::new()),
     }
 }
 
@@ -129,6 +157,11 @@ mod tests {
         })
     }
 
+    fn naming(names: &[&str]) -> DesiredPod {
+        let names: Vec<String> = names.iter().map(|n| format!(r#"{{"name":"{n}"}}"#)).collect();
+        pod_with("", "", &format!(r#""imagePullSecrets":[{}]"#, names.join(",")))
+    }
+
     #[test]
     fn logins_come_from_the_secrets_a_pod_names() {
         let (writer, objects) = object_cache::new();
@@ -142,22 +175,54 @@ mod tests {
                 secret("json", JSON.0, JSON.1, &json),
                 secret("legacy", LEGACY.0, LEGACY.1, &login("r.io/team", "legacy")),
                 secret("other", "Opaque", JSON.1, &json),
-                secret("broken", JSON.0, JSON.1, "s3cret"),
+                secret("empty", JSON.0, JSON.1, ""),
             ],
         );
-        let names = ["json", "legacy", "other", "broken", "none", ""];
-        let names: Vec<String> = names.iter().map(|n| format!(r#"{{"name":"{n}"}}"#)).collect();
-        let pod = pod_with("", "", &format!(r#""imagePullSecrets":[{}]"#, names.join(",")));
+        let pod = naming(&["json", "legacy", "other", "empty", "none", ""]);
         let (secrets, missing) = PodSecrets::of(&pod, &objects);
-        assert_eq!(missing, ["broken", "none"]);
-        let found = secrets.find("r.io/team/app");
+        assert_eq!(missing, ["none"]);
+        let found = secrets.find("r.io/team/app").unwrap();
         let users = found.iter().map(|SecretLogin { login, secret }| {
             (login.username.as_str(), secret.name.as_str(), secret.uid.as_str())
         });
         let expected = [("legacy", "legacy", "uid-of-legacy"), ("json", "json", "uid-of-json")];
         assert_eq!(users.collect::<Vec<_>>(), expected);
-        assert_eq!(secrets.find("elsewhere.io/app"), []);
+        assert_eq!(secrets.find("elsewhere.io/app"), Ok(vec![]));
         assert!(!format!("{secrets:?} {found:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn a_malformed_secret_spoils_the_others_and_is_not_missing() {
+        let (writer, objects) = object_cache::new();
+        let good = r#"{"auths":{"r.io":{"username":"joe","password":"s3cret"}}}"#;
+        let auth = r#"{"r.io":{"auth":"s3cret"}}"#;
+        writer.replace(
+            Source::File,
+            vec![
+                secret("good", JSON.0, JSON.1, good),
+                secret("text", JSON.0, JSON.1, "s3cret"),
+                secret("auth", LEGACY.0, LEGACY.1, auth),
+            ],
+        );
+        for (names, expected) in [
+            (
+                ["good", "text", "auth"],
+                "cannot use the image pull secret ns/text: .dockerconfigjson: not a docker \
+                 configuration: line 1, column 1",
+            ),
+            (
+                ["auth", "good", "none"],
+                "cannot use the image pull secret ns/auth: .dockercfg: the auth of r.io is not \
+                 base64 of user:password",
+            ),
+        ] {
+            let (secrets, missing) = PodSecrets::of(&naming(&names), &objects);
+            assert_eq!(missing.contains(&"none".to_owned()), names.contains(&"none"));
+            assert!(missing.len() <= 1, "{missing:?}");
+            let error = secrets.find("elsewhere.io/app").unwrap_err();
+            assert_eq!(error.to_string(), expected);
+            assert!(!format!("{secrets:?} {error:?}").contains("s3cret"));
+        }
     }
 
     #[test]

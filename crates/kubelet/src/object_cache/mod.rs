@@ -40,6 +40,17 @@ impl State {
     fn get(&self, key: &ObjectKey) -> Option<&Arc<ConfigObject>> {
         self.by_source.values().find_map(|objects| objects.get(key))
     }
+
+    fn hidden(&self) -> BTreeSet<(Source, ObjectKey)> {
+        let all = self.by_source.iter().enumerate();
+        all.flat_map(|(at, (source, objects))| {
+            let before = move |key: &&ObjectKey| {
+                self.by_source.values().take(at).any(|objects| objects.contains_key(*key))
+            };
+            objects.keys().filter(before).map(|key| (*source, key.clone()))
+        })
+        .collect()
+    }
 }
 
 /// An empty cache and its writer.
@@ -71,7 +82,12 @@ impl Objects {
 
 impl ObjectsWriter {
     /// Takes everything a source has. Of two objects of one name, the first counts.
-    pub fn replace(&self, source: Source, objects: Vec<Arc<ConfigObject>>) {
+    /// Returns those, of any source, that do not count because another source has them.
+    pub fn replace(
+        &self,
+        source: Source,
+        objects: Vec<Arc<ConfigObject>>,
+    ) -> BTreeSet<(Source, ObjectKey)> {
         let mut state = self.0.lock();
         let mut new: BTreeMap<ObjectKey, Arc<ConfigObject>> = BTreeMap::new();
         for object in objects {
@@ -93,6 +109,7 @@ impl ObjectsWriter {
                 follower.news.send_replace(());
             }
         }
+        state.hidden()
     }
 }
 

@@ -37,9 +37,13 @@ fn only_changes_of_ones_own_objects_are_news() {
     assert_eq!(objects.get(&key("b")), Some(object("b", "1")), "the first counts");
     writer.replace(Source::File, vec![object("a", "1"), object("b", "2")]);
     assert!(!has_news(&mut a) && has_news(&mut b), "the same again is no news");
-    writer.replace(Source::Http, vec![object("a", "http")]);
+    let hidden = writer.replace(Source::Http, vec![object("a", "http"), object("c", "http")]);
     assert!(!has_news(&mut a), "the file's counts");
-    writer.replace(Source::File, vec![object("b", "2")]);
+    assert_eq!(hidden, BTreeSet::from([(Source::Http, key("a"))]));
+    let more = vec![object("a", "1"), object("b", "2"), object("c", "1")];
+    let hidden = writer.replace(Source::File, more);
+    assert_eq!(hidden, BTreeSet::from([(Source::Http, key("a")), (Source::Http, key("c"))]));
+    assert_eq!(writer.replace(Source::File, vec![object("b", "2")]), BTreeSet::new());
     assert!(has_news(&mut a) && !has_news(&mut b));
     assert_eq!(objects.get(&key("a")), Some(object("a", "http")));
     writer.replace(Source::Http, vec![]);

@@ -3,6 +3,7 @@
 //! A fetch that fails keeps the previous pods. Upstream: pkg/kubelet/config/http.go.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::home::first_of;
 use super::known::cap_pods;
 use super::merge::SourceUpdate;
 use super::notice::Notice;
+use super::objects;
 use super::url_news::{UrlNews, UrlTrouble};
 use crate::ports::{HttpFetch, HttpFetchError};
 
@@ -111,8 +113,12 @@ impl Poller {
             Ok(mut prepared) => {
                 self.body = Some((hash, Vec::new()));
                 self.has_pods = true;
-                self.objects = prepared.objects;
+                let origin = self.origin();
+                let all = prepared.objects.iter().map(|object| (Path::new(&origin), object));
+                let (objects, left_out) = objects::pick(all);
+                self.objects = objects;
                 let mut notices = self.settle(Vec::new());
+                notices.extend(left_out.into_iter().map(|(_, notice)| notice));
                 notices.extend(cap_pods(&mut prepared.pods, || self.origin()));
                 if !prepared.warnings.is_empty() {
                     let (origin, warnings) = (self.origin(), prepared.warnings);

@@ -18,6 +18,7 @@ mod scan;
 mod tests;
 mod url_news;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -162,11 +163,16 @@ async fn merge_updates(
     objects: ObjectsWriter,
     ports: SourcePorts,
 ) {
-    let mut reported = Vec::new();
+    let (mut reported, mut hidden) = (Vec::new(), BTreeSet::new());
     while let Some(mut update) = updates.recv().await {
         let source = update.source;
         // Before the pods: what they use is there when they come.
-        objects.replace(source, std::mem::take(&mut update.objects));
+        let now_hidden = objects.replace(source, std::mem::take(&mut update.objects));
+        for (source, object) in now_hidden.difference(&hidden) {
+            let source = source.as_str();
+            tracing::error!(source, %object, "object ignored: another source defines it");
+        }
+        hidden = now_hidden;
         let applied = merger.apply(update, ports.clock.wall());
         for duplicate in applied.duplicates.iter().filter(|one| !reported.contains(*one)) {
             tracing::error!(

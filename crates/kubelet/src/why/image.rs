@@ -2,7 +2,7 @@
 //!
 //! Runtimes report a registry's answer as text; this tells the usual ones apart.
 
-use crate::image_manager::NO_LOGIN_FROM;
+use crate::image_manager::{BAD_PULL_SECRET, NO_LOGIN_FROM};
 
 /// Why an image could not be pulled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +27,17 @@ pub(super) enum PullTrouble {
     DiskFull,
     /// The agent's own limit of pulls per second.
     OwnLimit,
+    /// A secret of the pod holds no logins that can be read; nobody was asked.
+    PullSecret,
     /// Something else.
     Other,
 }
 
 /// Classifies the runtime's words.
 pub(super) fn classify(message: &str) -> PullTrouble {
+    if message.contains(BAD_PULL_SECRET) {
+        return PullTrouble::PullSecret;
+    }
     // What a credential provider failed of is not what the registry said.
     let text = message.split(NO_LOGIN_FROM).next().unwrap_or_default().to_lowercase();
     let has = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
@@ -93,6 +98,7 @@ pub(super) fn meaning(trouble: PullTrouble, image: &str) -> String {
         PullTrouble::Platform => "the image has no variant for this machine".to_owned(),
         PullTrouble::DiskFull => "the disk is full".to_owned(),
         PullTrouble::OwnLimit => "klet's own limit of pulls per second was reached".to_owned(),
+        PullTrouble::PullSecret => "one of the pod's imagePullSecrets cannot be read".to_owned(),
         PullTrouble::Other => "the runtime could not get it".to_owned(),
     }
 }
@@ -138,6 +144,11 @@ pub(super) fn advice(trouble: PullTrouble, image: &str) -> Vec<String> {
         ],
         PullTrouble::OwnLimit => vec![
             "It is tried again by itself. Raise registryPullQPS and registryBurst if it happens often.".to_owned(),
+        ],
+        PullTrouble::PullSecret => vec![
+            format!("Correct the Secret that the error names. Its value is what `docker login {host}` writes into \
+                     config.json, as base64 in data or as it is in stringData; an auth in it is base64 of user:password."),
+            "If the image needs no login, take the Secret out of the pod's imagePullSecrets.".to_owned(),
         ],
         PullTrouble::Other => vec![
             format!("Try it by hand on this node: `crictl pull {image}`."),

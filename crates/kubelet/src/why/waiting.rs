@@ -6,6 +6,7 @@ use kubelet_config::go_duration::GoDuration;
 use kubelet_model::{ContainerKind, ContainerName, RestartPolicy, WaitReason, restart};
 
 use super::advice::{full_name, hook_text, logs_command};
+use super::image::PullTrouble;
 use super::{Finding, Rank, WhyFacts, config, exits, image};
 use crate::progress::Progress;
 
@@ -256,9 +257,15 @@ fn pull(case: Case<'_>, reason: WaitReason) -> Finding {
     let mut finding = Finding::new(Rank::Failed, headline).waits_for(waits).error(case.message);
     finding.advice.extend(image::provider_advice(case.message));
     finding.advice.extend(image::advice(trouble, image));
-    finding.advise(format!(
-        "A corrected manifest is picked up at once. By hand: `crictl pull {image}` shows the same error."
-    ))
+    match trouble {
+        // The runtime was not asked, so it has no error to show.
+        PullTrouble::PullSecret => {
+            finding.advise("A corrected Secret is used at the next try, within moments.")
+        }
+        _ => finding.advise(format!(
+            "A corrected manifest is picked up at once. By hand: `crictl pull {image}` shows the same error."
+        )),
+    }
 }
 
 /// The whole pod starts over, because a container ended in a way that a rule names.

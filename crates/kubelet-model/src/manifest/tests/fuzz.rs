@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::{default_pod, unsupported, validate};
+use super::super::{claims, default_pod, unsupported, validate};
 use super::{GOOD, file, prepare};
 use crate::quantity::Quantity;
 
@@ -28,8 +28,43 @@ spec:
   volumes: [{name: v, hostPath: {path: /x, type: Directory}}, {name: w, nfs: {server: s, path: /x}}]
 ";
 
+/// Pods and objects together, with every way to write a value.
+const LIST: &str = "\
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: web, namespace: team}
+  spec:
+    imagePullSecrets: [{name: login}]
+    containers:
+    - name: app
+      image: registry.k8s.io/pause:3.10
+      env: [{name: A, valueFrom: {secretKeyRef: {name: login, key: token}}}]
+      envFrom: [{configMapRef: {name: conf}}]
+- apiVersion: v1
+  kind: Secret
+  metadata: {name: login, namespace: team}
+  type: kubernetes.io/dockerconfigjson
+  data: {.dockerconfigjson: e30=, token: aHVudGVyMg==}
+  stringData:
+    token: \"hunter2\"
+    more: |-
+      two
+      lines
+- apiVersion: v1
+  kind: ConfigMap
+  metadata: {name: conf, namespace: team, uid: u}
+  data: {app.conf: \"a=1\\n\", empty: null}
+  binaryData: {logo: AAEC}
+  immutable: true
+";
+
 /// Prepares, and looks at whatever came out.
 fn survive(bytes: &[u8]) {
+    let claims = claims(bytes);
+    assert!(claims.len() <= 1_000 && claims.iter().all(|claim| !claim.name.is_empty()));
     match prepare(bytes, "node", &file("/m/a.yaml")) {
         Ok(prepared) => {
             for mut pod in prepared.pods {
@@ -61,10 +96,10 @@ proptest! {
 
     #[test]
     fn damaged_manifests(
-        rich in any::<bool>(),
+        seed in prop::sample::select(vec![GOOD, RICH, LIST]),
         cuts in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0_u8..4), 1..6),
     ) {
-        let mut bytes = if rich { RICH } else { GOOD }.as_bytes().to_vec();
+        let mut bytes = seed.as_bytes().to_vec();
         for (at, byte, how) in cuts {
             if bytes.is_empty() {
                 break;
@@ -87,6 +122,13 @@ proptest! {
         let list = serde_json::json!({"apiVersion": "v1", "kind": "PodList", "items": [value, pod]});
         survive(list.to_string().as_bytes());
         survive(format!("# yaml\n{list}").as_bytes());
+        let object = |kind: &str| serde_json::json!({
+            "apiVersion": "v1", "kind": kind, "metadata": value, "type": value,
+            "data": value, "stringData": value, "binaryData": value,
+        });
+        let objects = [object("Secret"), object("ConfigMap")];
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        survive(list.to_string().as_bytes());
     }
 
     #[test]
@@ -135,6 +177,13 @@ fn nested() -> impl Strategy<Value = serde_json::Value> {
                 .prop_map(|map| serde_json::Value::Object(map.into_iter().collect())),
         ]
     })
+}
+
+#[test]
+fn the_list_is_good() {
+    let prepared = prepare(LIST.as_bytes(), "node", &file("/m/a.yaml")).expect("a good list");
+    assert_eq!((prepared.pods.len(), prepared.objects.len()), (1, 2));
+    assert_eq!(claims(LIST.as_bytes()).len(), 1);
 }
 
 #[test]

@@ -64,12 +64,100 @@ odd: s3cret
         expect![[r#"
             line 3, column 18: metadata.name: must be at most 253 lower-case letters, digits, '-' and '.', and each part between dots must start and end with a letter or digit
             line 6, column 12: data[tls.crt]: not valid base64; write plain text into stringData of a Secret, or data of a ConfigMap
-            line 6, column 12: data[tls.crt]: missing; a Secret of type "kubernetes.io/tls" has it
             line 6, column 3: data[tls.key]: missing; a Secret of type "kubernetes.io/tls" has it
             line 7, column 9: data[..up]: must not start with '..'
             line 8, column 11: data.number: must be a string; put it in quotes
             line 9, column 13: data[sub/path]: a valid config key must consist of alphanumeric characters, '-', '_' or '.'"#]],
     );
+}
+
+#[test]
+fn a_key_that_cannot_be_read_is_not_missing_too() {
+    for (secret_type, data) in [
+        ("kubernetes.io/dockerconfigjson", ".dockerconfigjson: not base64!"),
+        ("kubernetes.io/ssh-auth", "ssh-privatekey: 12345"),
+        ("kubernetes.io/basic-auth", "password: not base64!"),
+    ] {
+        let text = format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\ntype: {secret_type}\ndata: {{{data}}}\n"
+        );
+        let problems = prepare_text(&text).expect_err("a key that cannot be read");
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(!problems[0].message.contains("missing"), "{problems:?}");
+    }
+}
+
+#[test]
+fn faulty_text_is_not_quoted() {
+    // What people write when they forget quotes, and what parsers like to quote.
+    let values = [
+        "!s3cret",
+        "!s3cret x",
+        "!!int s3cret",
+        "!!float s3cret",
+        "!!bool s3cret",
+        "!!seq s3cret",
+        "!!binary s3cret",
+        "!!timestamp s3cret",
+        "!include s3cret",
+        "!<s3cret",
+        "!s3cret!x y",
+        "*s3cret",
+        "&s3cret *s3cret",
+        "@s3cret",
+        "%s3cret",
+        "`s3cret",
+        "|s3cret",
+        ">s3cret",
+        "{s3cret",
+        "[s3cret",
+        "[s3cret}",
+        "{s3cret: {a: b}, <<: s3cret}",
+        "\"s3cret\\q\"",
+        "\"s3cret",
+        "'s3cret' x",
+        "s3cret: x",
+        "? s3cret",
+        "- s3cret",
+        "${s3cret}",
+        "{? [s3cret] : x}",
+        "{[s3cret]: x}",
+        "{{s3cret: 1}: x}",
+        "\"\\us3cret\"",
+        "s3cret\n\t- x",
+        "s3cret\n x: y",
+    ];
+    for value in values {
+        for before in ["stringData:\n  password: ", "data:\n  ", "<<: ", "type: ", ""] {
+            let text =
+                format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\n{before}{value}\n");
+            quotes_nothing(&text, "s3cret");
+            let json =
+                format!("{{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"data\":{{\"k\":{value}");
+            quotes_nothing(&json, "s3cret");
+        }
+    }
+    // Passwords that look like numbers to YAML.
+    for value in ["77e77777", "-77e77777", "7777777777777777777777777777777777777777777"] {
+        for tag in ["", "!!float ", "!!int ", "!!bool ", "&a [*a, ", "[&a "] {
+            let fields = format!("stringData: {{a: &b {tag}{value}, c: *b}}\n");
+            let text = format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\n{fields}");
+            quotes_nothing(&text, "7777");
+            let json =
+                format!("{{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"data\":{{\"k\":{value}}}}}");
+            quotes_nothing(&json, "7777");
+        }
+    }
+}
+
+fn quotes_nothing(text: &str, value: &str) {
+    let problems = match prepare_text(text) {
+        Ok(prepared) => prepared.warnings,
+        Err(problems) => problems,
+    };
+    for problem in problems {
+        assert!(!problem.message.contains(value), "{problem}\n{text}");
+    }
 }
 
 #[test]

@@ -1,18 +1,21 @@
 //! The manager on a runtime made of paper, under paused time.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cri::{CallErrorKind, Download, v1};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
-use kubelet_model::{DesiredPod, Source, WaitReason};
+use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind, Source, WaitReason};
 use tokio::time::{Instant, sleep};
 
 use super::*;
+use crate::object_cache;
 use crate::ports::SystemClock;
 use crate::progress::{Calls, ProgressBoard, Pull};
 use crate::runtime_manager::testing::fake::FakeRuntime;
+use crate::runtime_manager::testing::pod_with;
 
 const IMAGE: &str = "r.io/x:1";
 
@@ -62,6 +65,14 @@ fn pod(uid: &str, image: &str, policy: &str) -> DesiredPod {
 
 impl Bench {
     async fn ensure(&self, pod: &DesiredPod) -> Result<String, ImageProblem> {
+        self.ensure_with(pod, &PodSecrets::default()).await
+    }
+
+    async fn ensure_with(
+        &self,
+        pod: &DesiredPod,
+        secrets: &PodSecrets,
+    ) -> Result<String, ImageProblem> {
         let container = &pod.spec().containers[0];
         let wish = Wish {
             pod,
@@ -69,7 +80,7 @@ impl Bench {
             image: container.image.as_deref().unwrap(),
             policy: container.image_pull_policy.as_deref().unwrap(),
             calls: &Calls::new(self.board.clone(), Arc::new(SystemClock::new()), pod.uid().clone()),
-            secrets: &PodSecrets::default(),
+            secrets,
         };
         let before_pull = || *self.announced.lock().unwrap() += 1;
         let sandbox = v1::PodSandboxConfig::default();
@@ -135,6 +146,41 @@ async fn what_cannot_work_is_told() {
     assert_eq!(message, "Failed to inspect image \"r.io/x:1\": unusable answer: broken");
     let reasons: Vec<_> = bench.recorder.all().iter().map(|e| e.reason).collect();
     assert_eq!(reasons, ["ErrImageNeverPull", "InspectFailed", "InspectFailed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_malformed_secret_fails_the_pull_and_nothing_else() {
+    let bench = bench(|_, _| {});
+    let (writer, objects) = object_cache::new();
+    let broken = ConfigObject {
+        key: ObjectKey::new(ObjectKind::Secret, "ns", "broken"),
+        uid: "s".to_owned(),
+        secret_type: "kubernetes.io/dockercfg".to_owned(),
+        data: BTreeMap::from([(".dockercfg".to_owned(), b"hunter2".to_vec())]),
+        binary: BTreeMap::new(),
+    };
+    writer.replace(Source::File, vec![Arc::new(broken)]);
+    let named = pod_with("", "", r#""imagePullSecrets":[{"name":"broken"}]"#);
+    let (secrets, missing) = PodSecrets::of(&named, &objects);
+    assert_eq!(missing, [""; 0]);
+    let why = "cannot use the image pull secret ns/broken: .dockercfg: not a docker \
+               configuration: line 1, column 1";
+    for policy in ["Always", "IfNotPresent"] {
+        let problem = bench.ensure_with(&pod("u", IMAGE, policy), &secrets).await.unwrap_err();
+        let ImageProblem { waiting, retry_after } = problem;
+        assert_eq!((waiting.reason, waiting.message.as_str()), (WaitReason::ErrImagePull, why));
+        assert_eq!(retry_after, None, "no back-off outlives the mended secret");
+    }
+    let problem = bench.ensure_with(&pod("u", IMAGE, "Never"), &secrets).await.unwrap_err();
+    assert_eq!(problem.waiting.reason, WaitReason::ErrImageNeverPull);
+    let failed = format!("Failed: Failed to pull image {IMAGE:?}: {why}");
+    assert_eq!(bench.told()[0], failed);
+    assert_eq!((bench.pulls(), *bench.announced.lock().unwrap()), (vec![], 0));
+    // It was there before klet: every pod may use it, and no login is asked for.
+    bench.runtime.images().images.insert(IMAGE.to_owned());
+    for policy in ["IfNotPresent", "Never"] {
+        assert!(bench.ensure_with(&pod("u", IMAGE, policy), &secrets).await.is_ok(), "{policy}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use kubelet_model::{ObjectKey, ObjectKind};
 use tokio::time::Instant;
 
 use super::super::http::{Config, Poller};
@@ -174,6 +175,23 @@ async fn an_empty_answer_removes_the_pods() {
     assert_eq!(lines[1], "1 pods, good again");
     assert!(lines[2].starts_with("0 pods, "), "{}", lines[2]);
     assert_eq!(lines[3], "1 pods, good again", "the same pods come back");
+}
+
+#[tokio::test]
+async fn an_object_that_comes_twice_is_told_of() {
+    let one = "- {metadata: {name: c}, data: {k: a}}\n";
+    let text = format!(
+        "apiVersion: v1\nkind: ConfigMapList\nitems:\n{one}{}",
+        one.replace("k: a", "k: b")
+    );
+    let mut poller = Poller::new(config(), script(vec![ok(&text), ok(&text)]));
+    let (_, notices) = poller.poll().await;
+    let (path, by) = ("http://***@h/pods".into(), "http://***@h/pods".into());
+    let object = ObjectKey::new(ObjectKind::ConfigMap, "default", "c");
+    assert_eq!(notices, [Notice::DuplicateObject { path, object, by }]);
+    let objects = poller.objects();
+    assert_eq!((objects.len(), objects[0].value("k")), (1, Some(b"a".as_slice())));
+    assert_eq!(poller.poll().await.1, [], "once");
 }
 
 #[tokio::test(start_paused = true)]

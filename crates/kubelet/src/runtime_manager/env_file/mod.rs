@@ -8,6 +8,7 @@
 mod parse;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, FileKeySelector};
@@ -26,12 +27,20 @@ const VALUES_BYTES_MAX: usize = 4 << 20;
 pub(super) struct EnvFiles(BTreeMap<(String, String), EnvFile>);
 
 /// One file.
-#[derive(Debug)]
 struct EnvFile {
     path: PathBuf,
     values: BTreeMap<String, Vec<u8>>,
     /// Why there are no more values.
     error: Option<String>,
+}
+
+/// Names, but no values: they may be secrets.
+impl fmt::Debug for EnvFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&String> = self.values.keys().collect();
+        let mut shown = f.debug_struct("EnvFile");
+        shown.field("path", &self.path).field("names", &names).field("error", &self.error).finish()
+    }
 }
 
 impl EnvFiles {
@@ -192,6 +201,19 @@ mod tests {
         let wrong =
             "couldn't parse env file: invalid environment variable format at line 2: missing '='";
         assert_eq!(value("NONE", true), Err(wrong.to_owned()), "optional or not");
+    }
+
+    #[test]
+    fn values_are_never_printed() {
+        let found = parse::find(b"TOKEN='hunter2'\nNONE\n", true, &BTreeSet::from(["TOKEN", "X"]));
+        let mut shown = format!("{found:?}");
+        let mut files = EnvFiles::default();
+        files.add(("v", "f"), "/pods/v/f".into(), Ok(found));
+        shown += &format!(" {files:?}");
+        assert_eq!(shown.matches("TOKEN").count(), 2, "{shown}");
+        assert!(shown.contains("missing '='") && shown.contains("/pods/v/f"), "{shown}");
+        // 104 and 117 are its first bytes.
+        assert!(!shown.contains("hunter2") && !shown.contains("104, 117"), "{shown}");
     }
 
     #[test]

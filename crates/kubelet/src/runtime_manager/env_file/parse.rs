@@ -5,6 +5,7 @@
 //! are upstream's words and quote nothing. Upstream: pkg/kubelet/util/env.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// Longest line, as upstream's reader has it.
 const LINE_BYTES_MAX: usize = 65_535;
@@ -41,12 +42,20 @@ pub(super) enum EnvFileError {
 }
 
 /// What a file says about some names.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// The first value of each name that has one.
     pub(super) values: BTreeMap<String, Vec<u8>>,
     /// What kept the others from being found.
     pub(super) error: Option<EnvFileError>,
+}
+
+/// Names, but no values: they may be secrets.
+impl fmt::Debug for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&String> = self.values.keys().collect();
+        f.debug_struct("Found").field("names", &names).field("error", &self.error).finish()
+    }
 }
 
 /// Looks names up in a file, of which this may be only the beginning.

@@ -32,6 +32,11 @@ fn pulls_fail_in_ways_that_can_be_told_apart() {
         ("no match for platform in manifest", PullTrouble::Platform),
         ("write /var/lib: no space left on device", PullTrouble::DiskFull),
         ("pull QPS exceeded", PullTrouble::OwnLimit),
+        (
+            "cannot use the image pull secret ns/login: .dockercfg: the auth of 401.io is not base64 \
+             of user:password",
+            PullTrouble::PullSecret,
+        ),
         ("gremlins", PullTrouble::Other),
     ];
     let mut advice = BTreeSet::new();
@@ -42,7 +47,17 @@ fn pulls_fail_in_ways_that_can_be_told_apart() {
         has(&case.text(), &["What you can do", "cannot be pulled"]);
         advice.insert(found.advice);
     }
-    assert_eq!(advice.len(), 11, "each trouble has advice of its own");
+    assert_eq!(advice.len(), 12, "each trouble has advice of its own");
+}
+
+#[test]
+fn a_malformed_pull_secret_is_not_blamed_on_the_registry() {
+    let message = "cannot use the image pull secret ns/login: .dockerconfigjson: not a docker \
+                   configuration: line 1, column 1";
+    let case = Case::waiting("ErrImagePull", message, json!({"image": "e.com/a:1"}));
+    let text = case.text();
+    has(&text, &["imagePullSecrets cannot be read", "ns/login", "Correct the Secret"]);
+    assert!(!text.contains("crictl"), "{text}");
 }
 
 #[test]
