@@ -138,7 +138,7 @@ mod tests {
         let json = format!(r#"{{"auths":{}}}"#, login("r.io", "json"));
         writer.replace(
             Source::File,
-            vec![
+            &[
                 secret("json", JSON.0, JSON.1, &json),
                 secret("legacy", LEGACY.0, LEGACY.1, &login("r.io/team", "legacy")),
                 secret("other", "Opaque", JSON.1, &json),

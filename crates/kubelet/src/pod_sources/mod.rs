@@ -21,7 +21,9 @@ mod url_news;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_model::{PodSet, Source};
+#[cfg(test)]
+use kubelet_model::DesiredPod;
+use kubelet_model::{PodSet, PodUid, Source};
 use tokio::sync::{mpsc, watch};
 
 use crate::events::Recorder;
@@ -56,6 +58,19 @@ impl PodSetReader {
     /// The desired pods as of now.
     pub fn current(&self) -> Arc<PodSet> {
         self.pods.borrow().clone()
+    }
+
+    /// Should this pod run, as of now?
+    pub fn wants(&self, uid: &PodUid) -> bool {
+        self.pods.borrow().pods.contains_key(uid)
+    }
+
+    /// A reader of these pods, and who can change them.
+    #[cfg(test)]
+    pub(crate) fn for_test(pods: &[&DesiredPod]) -> (watch::Sender<Arc<PodSet>>, Self) {
+        let pods = pods.iter().map(|pod| (pod.uid().clone(), (*pod).clone())).collect();
+        let (writer, pods) = watch::channel(Arc::new(PodSet { pods, sources_ready: true }));
+        (writer, Self { pods, url: UrlNews::default() })
     }
 
     /// What is wrong with the URL that serves manifests.
@@ -165,8 +180,9 @@ async fn merge_updates(
     let mut reported = Vec::new();
     while let Some(mut update) = updates.recv().await {
         let source = update.source;
+        let latest = std::mem::take(&mut update.objects);
         // Before the pods: what they use is there when they come.
-        objects.replace(source, std::mem::take(&mut update.objects));
+        objects.add(source, &latest);
         let applied = merger.apply(update, ports.clock.wall());
         for duplicate in applied.duplicates.iter().filter(|one| !reported.contains(*one)) {
             tracing::error!(
@@ -185,5 +201,7 @@ async fn merge_updates(
         if applied.changed {
             writer.0.send_replace(Arc::new(merger.snapshot()));
         }
+        // After the pods: whoever misses an object can see whether its pod goes, too.
+        objects.replace(source, &latest);
     }
 }
