@@ -211,6 +211,7 @@ fn a_pod_waits_for_its_object() -> Result<()> {
     })?;
     assert_eq!(node.in_runtime("waits")?, (vec![], vec![]), "nothing is made before");
     node.wait_says(&["why", "waits"], &["secret \"keys\" not found", "Put a manifest"])?;
+    node.wait_says(&["events", "waits"], &["Warning", "FailedMount", problem])?;
     // A key that would climb out of the volume is refused, and said so.
     node.manifests.put("keys.json", secret("keys", json!({"../token": "x"})))?;
     node.eventually("klet to refuse the key", || {
@@ -221,6 +222,37 @@ fn a_pod_waits_for_its_object() -> Result<()> {
     node.manifests.put("keys.json", secret("keys", json!({"token": "here"})))?;
     // The object's arrival wakes the pod: neither a pause nor a rescan passes first.
     node.within(PROMPT, "the pod to start", || node.log("waits", "main", 0)?.time_of("here"))?;
+    Ok(())
+}
+
+#[test]
+fn a_pod_that_goes_with_its_object_misses_nothing() -> Result<()> {
+    let node = Node::start()?;
+    let pod = PodManifest::script(
+        "together",
+        "trap 'sleep 4; exit 0' TERM; while true; do sleep 0.1; done",
+    )
+    .uid("together-uid")
+    .grace(20)
+    .with("volumeMounts", mounts(&[("conf", "/conf")]))
+    .spec("volumes", json!([{"name": "conf", "configMap": {"name": "conf"}}]));
+    let items: Vec<Value> = [config_map("conf", json!({"word": "one"})), pod.to_json()]
+        .iter()
+        .map(|item| serde_json::from_str(item))
+        .collect::<Result<_, _>>()?;
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+    node.manifests.put("together.json", list.to_string())?;
+    let uid = node.wait_running("together")?.uid;
+    let file = volume_dir(&node, &uid, "configmap", "conf").join("word");
+    node.manifests.remove("together.json")?;
+    node.wait_says(&["pods"], &["Terminating"])?;
+    assert_eq!(fs::read_to_string(&file)?, "one", "its files stay while it ends");
+    wait_no_trace(&node, "together", &uid)?;
+    let events = node.klet_says(&["events"])?;
+    assert!(events.contains("Killing"), "its end is told: {events}");
+    assert!(!events.contains("FailedMount"), "{events}");
+    let said = fs::read_to_string(node.klet.log_path())?;
+    assert!(!said.contains("volume not ready"), "{}", node.klet.log_tail());
     Ok(())
 }
 

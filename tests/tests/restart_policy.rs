@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Node, PodManifest, PodView};
 
 fn wait_phase(node: &Node, name: &str, phase: &str) -> Result<PodView> {
@@ -87,5 +88,34 @@ fn an_end_is_noticed_at_once() -> Result<()> {
             Ok(())
         })?;
     }
+    Ok(())
+}
+
+/// Its container could go on, but a sandbox whose process is gone is lost.
+#[test]
+fn a_pod_that_never_restarts_fails_with_its_sandbox() -> Result<()> {
+    let node = Node::start()?;
+    let pod = PodManifest::script("lost", "trap 'exit 0' TERM; while true; do sleep 0.1; done");
+    node.manifests.put_pod(&pod.restart("Never").grace(5))?;
+    node.wait_running("lost")?;
+    let (sandboxes, _) = node.in_runtime("lost")?;
+    let [sandbox] = &sandboxes[..] else { anyhow::bail!("not one sandbox: {sandboxes:?}") };
+    let pid = Pid::from_raw(node.cri().sandbox_pid(&sandbox.id)?).context("no process")?;
+    kill_process(pid, Signal::KILL).context("cannot kill the sandbox's process")?;
+    let failed = wait_phase(&node, "lost", "Failed")?;
+    assert_eq!(failed.reason, "SandboxLost", "{failed:?}");
+    node.wait_says(&["events", "lost"], &["Warning", "SandboxLost", "sandbox was lost"])?;
+    let needles = ["The pod has failed: SandboxLost", "look at the runtime's log", "restartPolicy"];
+    node.wait_says(&["why", "lost"], &needles)?;
+    // It stays failed, and nothing of it runs.
+    node.eventually("its container to end", || {
+        let lost = node.pod("lost")?;
+        ensure!(lost.container("main")?.state == "terminated", "it is {lost:?}");
+        Ok(())
+    })?;
+    let (sandboxes, _) = node.in_runtime("lost")?;
+    assert!(sandboxes.iter().all(|one| one.id == sandbox.id), "another sandbox: {sandboxes:?}");
+    let lost = node.pod("lost")?;
+    assert_eq!((lost.phase.as_str(), lost.reason.as_str()), ("Failed", "SandboxLost"));
     Ok(())
 }

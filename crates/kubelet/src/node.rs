@@ -149,7 +149,12 @@ impl Node {
         let settings = self.settings.clone();
         let agent = Agent::start(self.settings, ports);
         let events = NodeEvents::new(agent.view().recorder, &settings.node_name);
-        node_checks::tell(&events, &settings, &RealFs, container_manager::config::mount());
+        let host = node_checks::Host {
+            cgroups: container_manager::config::mount(),
+            swaps: Path::new(node_checks::SWAPS),
+            can_refuse_swap: outside.volumes.can_refuse_swap().await,
+        };
+        node_checks::tell(&events, &settings, &RealFs, &host);
         if let Some(groups) = pod_groups {
             let runtime = Arc::clone(&outside.runtime);
             tasks.spawn(worker::run(groups, runtime, self.cgroup_driver, events));

@@ -1,8 +1,8 @@
 //! What users are told of the node when it starts: things that work, but not well.
 //!
-//! Reads the resolver file and the machine's control groups, once. Writes events.
-//! Upstream: pkg/kubelet/kubelet_linux.go, CheckLimitsForResolvConf in
-//! pkg/kubelet/network/dns.
+//! Reads the resolver file, the machine's control groups and its swap, once.
+//! Writes events. Upstream: pkg/kubelet/kubelet_linux.go, CheckLimitsForResolvConf
+//! in pkg/kubelet/network/dns, pkg/kubelet/cm, pkg/kubelet/util/swap.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::path::Path;
 use cgroups::{Hierarchy, Version};
 
 use crate::events::NodeEvents;
-use crate::ports::Fs;
+use crate::ports::{Fs, VolumeError};
 use crate::runtime_manager::dns;
 use crate::settings::Settings;
 
@@ -18,9 +18,32 @@ const CGROUP_V1: &str = "cgroup v1 detected. cgroup v1 support is deprecated and
      in a future release. Please migrate to cgroup v2. More information at \
      https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
 
+const MAY_SWAP: &str = "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. \
+     secrets, emptyDirs, etc.) might be swapped to disk and should no longer be considered secure.";
+
+/// The kernel's list of swap areas: a line each, below a heading.
+pub const SWAPS: &str = "/proc/swaps";
+/// More than the kernel's 32 areas with the longest paths.
+const SWAPS_BYTES_MAX: usize = 256 << 10;
+
+/// What is looked at.
+pub struct Host<'a> {
+    /// Where the control groups are mounted.
+    pub cgroups: &'a Path,
+    /// The list of swap areas.
+    pub swaps: &'a Path,
+    /// Can memory be mounted so that it is never swapped out?
+    pub can_refuse_swap: Result<bool, VolumeError>,
+}
+
 /// Looks, and tells.
-pub fn tell(events: &NodeEvents, settings: &Settings, fs: &dyn Fs, cgroups: &Path) {
-    if Hierarchy::detect(cgroups).is_ok_and(|found| found.version() == Version::V1) {
+pub fn tell(events: &NodeEvents, settings: &Settings, fs: &dyn Fs, host: &Host<'_>) {
+    if swap_is_on(fs, host.swaps) && !matches!(host.can_refuse_swap, Ok(true)) {
+        let error = host.can_refuse_swap.as_ref().err().map(ToString::to_string);
+        tracing::warn!(error, "{MAY_SWAP} Turn swap off, or encrypt it.");
+        events.warn("PossibleMemoryBackedVolumesOnDisk", MAY_SWAP);
+    }
+    if Hierarchy::detect(host.cgroups).is_ok_and(|found| found.version() == Version::V1) {
         tracing::warn!("{CGROUP_V1}");
         events.warn("CgroupV1", CGROUP_V1);
     }
@@ -28,6 +51,19 @@ pub fn tell(events: &NodeEvents, settings: &Settings, fs: &dyn Fs, cgroups: &Pat
     if let Some(problem) = resolver_file.and_then(|path| resolver_problem(fs, path, settings)) {
         tracing::warn!(problem, "pods may look names up in fewer domains than the node");
         events.warn("CheckLimitsForResolvConf", problem);
+    }
+}
+
+/// Kernels without swap have no list.
+fn swap_is_on(fs: &dyn Fs, swaps: &Path) -> bool {
+    match fs.read(swaps, SWAPS_BYTES_MAX) {
+        Ok(text) => String::from_utf8_lossy(&text).trim().lines().count() > 1,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => {
+            let path = swaps.display();
+            tracing::warn!(%path, %error, "cannot tell whether swap is on; taking it for on");
+            true
+        }
     }
 }
 
@@ -71,7 +107,9 @@ mod tests {
             ..Settings::for_node("n")
         };
         let (events, recorder) = NodeEvents::for_test();
-        tell(&events, &settings, &RealFs, dir.path());
+        let none = dir.path().join("swaps");
+        let host = Host { cgroups: dir.path(), swaps: &none, can_refuse_swap: Ok(false) };
+        tell(&events, &settings, &RealFs, &host);
         (recorder.node_lines(), file.display().to_string())
     }
 
@@ -91,6 +129,32 @@ mod tests {
               removed in a future release. Please migrate to cgroup v2. More information at \
               https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1"]
         );
+    }
+
+    #[test]
+    fn memory_that_may_be_swapped_out_is_warned_of() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let swaps = dir.path().join("swaps");
+        let settings = Settings { resolv_conf: None, ..Settings::for_node("n") };
+        let heading = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
+        let on = format!("{heading}/swapfile file 2097148 0 -2\n");
+        let failed = || Err(VolumeError::Mounts(mounts::MountsError::OldKernel { call: "fsopen" }));
+        for (list, can_refuse_swap, warned) in [
+            (heading, Ok(false), false),
+            (&on, Ok(true), false),
+            (&on, Ok(false), true),
+            (&on, failed(), true),
+        ] {
+            std::fs::write(&swaps, list).expect("file");
+            let (events, recorder) = NodeEvents::for_test();
+            let host = Host { cgroups: dir.path(), swaps: &swaps, can_refuse_swap };
+            tell(&events, &settings, &RealFs, &host);
+            let expected = "Warning PossibleMemoryBackedVolumesOnDisk: The tmpfs noswap option is \
+                not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be \
+                swapped to disk and should no longer be considered secure.";
+            let expected: Vec<&str> = warned.then_some(expected).into_iter().collect();
+            assert_eq!(recorder.node_lines(), expected, "{list}");
+        }
     }
 
     #[test]

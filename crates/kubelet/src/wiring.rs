@@ -53,7 +53,7 @@ impl Agent {
         let allocations = Allocations::load(&ports.fs, &settings.root_dir, metrics.resizes.clone());
         let lanes = settings.lanes;
         let settings = Arc::new(settings);
-        let volumes = Volumes::new(&ports, &settings, &recorder, &progress, &objects);
+        let volumes = Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired);
         let shared = Shared {
             ports,
             settings,

@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use mounts::mount::{Device, HugePages, Tmpfs, device, hugetlbfs, tmpfs};
+use mounts::mount::{Device, HugePages, Tmpfs, can_refuse_swap, device, hugetlbfs, tmpfs};
 use mounts::table::{Mount, below, is_mount_point, read};
 use mounts::{Bind, MountsError, Place, Unmounted, bind, make_shared, space, unmount, usage};
 use support::{World, mode};
@@ -28,6 +28,7 @@ fn memory_has_its_size_and_mode_and_goes_again() {
     let mount = mount_at(&dir).unwrap();
     assert_eq!((mount.fs_type.as_str(), mount.source.to_str()), ("tmpfs", Some("tmpfs")));
     assert_eq!(mount.super_options.contains("noswap"), noswap);
+    assert_eq!(can_refuse_swap().unwrap(), noswap);
     assert!(is_mount_point(&dir).unwrap());
     assert_eq!(below(world.path()).unwrap(), std::slice::from_ref(&dir));
     assert_eq!(unmount(&dir).unwrap(), Unmounted::Done);

@@ -82,8 +82,7 @@ impl Cri {
     pub fn sent_config(&self, id: &str) -> Result<Value> {
         let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
         let answer = self.runtime.block_on(async {
-            let endpoint = Endpoint::from_shared(format!("unix://{}", self.socket.display()))?;
-            let mut client = RuntimeServiceClient::new(endpoint.connect().await?);
+            let mut client = RuntimeServiceClient::new(self.endpoint()?.connect().await?);
             anyhow::Ok(client.container_status(request).await?.into_inner())
         })?;
         let info = answer.info.get("info").context("the runtime tells no more of a container")?;
@@ -98,6 +97,24 @@ impl Cri {
         let error = String::from_utf8_lossy(&answer.stderr);
         ensure!(answer.exit_code == 0, "{script:?} ended with {}: {error}", answer.exit_code);
         Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
+    }
+
+    /// The process that holds a sandbox's namespaces.
+    pub fn sandbox_pid(&self, id: &str) -> Result<i32> {
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: true };
+        let answer = self.runtime.block_on(async {
+            let mut client = RuntimeServiceClient::new(self.endpoint()?.connect().await?);
+            anyhow::Ok(client.pod_sandbox_status(request).await?.into_inner())
+        })?;
+        let info = answer.info.get("info").context("the runtime tells no more of a sandbox")?;
+        let info: Value = serde_json::from_str(info).context("not JSON")?;
+        let pid = info["pid"].as_i64().filter(|pid| *pid > 1);
+        let pid = pid.with_context(|| format!("no process of sandbox {id}"))?;
+        Ok(i32::try_from(pid)?)
+    }
+
+    fn endpoint(&self) -> Result<Endpoint> {
+        Ok(Endpoint::from_shared(format!("unix://{}", self.socket.display()))?)
     }
 
     /// Details of one sandbox.

@@ -245,6 +245,10 @@ impl VolumeHost for SimVolumes {
         self.run(target, "mount tmpfs", move |state| state.mount(&dir)).await
     }
 
+    async fn can_refuse_swap(&self) -> Result<bool, VolumeError> {
+        Ok(true)
+    }
+
     async fn hugetlbfs(&self, target: &Path, _: HugePages) -> Result<(), VolumeError> {
         let dir = target.to_owned();
         self.run(target, "mount hugetlbfs", move |state| state.mount(&dir)).await

@@ -171,7 +171,7 @@ mod tests {
         let json = format!(r#"{{"auths":{}}}"#, login("r.io", "json"));
         writer.replace(
             Source::File,
-            vec![
+            &[
                 secret("json", JSON.0, JSON.1, &json),
                 secret("legacy", LEGACY.0, LEGACY.1, &login("r.io/team", "legacy")),
                 secret("other", "Opaque", JSON.1, &json),
@@ -198,7 +198,7 @@ mod tests {
         let auth = r#"{"r.io":{"auth":"s3cret"}}"#;
         writer.replace(
             Source::File,
-            vec![
+            &[
                 secret("good", JSON.0, JSON.1, good),
                 secret("text", JSON.0, JSON.1, "s3cret"),
                 secret("auth", LEGACY.0, LEGACY.1, auth),

@@ -80,19 +80,39 @@ impl Objects {
     }
 }
 
+type ByKey = BTreeMap<ObjectKey, Arc<ConfigObject>>;
+
+/// Of two objects of one name, the first counts.
+fn by_key(objects: &[Arc<ConfigObject>]) -> ByKey {
+    let mut all = ByKey::new();
+    for object in objects {
+        all.entry(object.key.clone()).or_insert_with(|| Arc::clone(object));
+    }
+    all
+}
+
 impl ObjectsWriter {
-    /// Takes everything a source has. Of two objects of one name, the first counts.
-    /// Returns those, of any source, that do not count because another source has them.
+    /// Takes what is new or has changed in a source; what it no longer has stays.
+    pub fn add(&self, source: Source, objects: &[Arc<ConfigObject>]) {
+        let mut state = self.0.lock();
+        let mut all = state.by_source.get(&source).cloned().unwrap_or_default();
+        all.extend(by_key(objects));
+        Self::put(&mut state, source, all);
+    }
+
+    /// Takes everything a source has. Returns the objects, of any source, that do not
+    /// count because another source has them.
     pub fn replace(
         &self,
         source: Source,
-        objects: Vec<Arc<ConfigObject>>,
+        objects: &[Arc<ConfigObject>],
     ) -> BTreeSet<(Source, ObjectKey)> {
         let mut state = self.0.lock();
-        let mut new: BTreeMap<ObjectKey, Arc<ConfigObject>> = BTreeMap::new();
-        for object in objects {
-            new.entry(object.key.clone()).or_insert(object);
-        }
+        Self::put(&mut state, source, by_key(objects));
+        state.hidden()
+    }
+
+    fn put(state: &mut State, source: Source, new: ByKey) {
         let old = state.by_source.get(&source);
         let keys = new.keys().chain(old.iter().flat_map(|old| old.keys()));
         let keys: BTreeSet<ObjectKey> = keys.cloned().collect();
@@ -109,7 +129,6 @@ impl ObjectsWriter {
                 follower.news.send_replace(());
             }
         }
-        state.hidden()
     }
 }
 

@@ -22,7 +22,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_model::{PodSet, Source};
+#[cfg(test)]
+use kubelet_model::DesiredPod;
+use kubelet_model::{PodSet, PodUid, Source};
 use tokio::sync::{mpsc, watch};
 
 use crate::events::Recorder;
@@ -57,6 +59,19 @@ impl PodSetReader {
     /// The desired pods as of now.
     pub fn current(&self) -> Arc<PodSet> {
         self.pods.borrow().clone()
+    }
+
+    /// Should this pod run, as of now?
+    pub fn wants(&self, uid: &PodUid) -> bool {
+        self.pods.borrow().pods.contains_key(uid)
+    }
+
+    /// A reader of these pods, and who can change them.
+    #[cfg(test)]
+    pub(crate) fn for_test(pods: &[&DesiredPod]) -> (watch::Sender<Arc<PodSet>>, Self) {
+        let pods = pods.iter().map(|pod| (pod.uid().clone(), (*pod).clone())).collect();
+        let (writer, pods) = watch::channel(Arc::new(PodSet { pods, sources_ready: true }));
+        (writer, Self { pods, url: UrlNews::default() })
     }
 
     /// What is wrong with the URL that serves manifests.
@@ -166,13 +181,9 @@ async fn merge_updates(
     let (mut reported, mut hidden) = (Vec::new(), BTreeSet::new());
     while let Some(mut update) = updates.recv().await {
         let source = update.source;
+        let latest = std::mem::take(&mut update.objects);
         // Before the pods: what they use is there when they come.
-        let now_hidden = objects.replace(source, std::mem::take(&mut update.objects));
-        for (source, object) in now_hidden.difference(&hidden) {
-            let source = source.as_str();
-            tracing::error!(source, %object, "object ignored: another source defines it");
-        }
-        hidden = now_hidden;
+        objects.add(source, &latest);
         let applied = merger.apply(update, ports.clock.wall());
         for duplicate in applied.duplicates.iter().filter(|one| !reported.contains(*one)) {
             tracing::error!(
@@ -191,5 +202,12 @@ async fn merge_updates(
         if applied.changed {
             writer.0.send_replace(Arc::new(merger.snapshot()));
         }
+        // After the pods: whoever misses an object can see whether its pod goes, too.
+        let now_hidden = objects.replace(source, &latest);
+        for (source, object) in now_hidden.difference(&hidden) {
+            let source = source.as_str();
+            tracing::error!(source, %object, "object ignored: another source defines it");
+        }
+        hidden = now_hidden;
     }
 }

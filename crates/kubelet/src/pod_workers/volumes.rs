@@ -35,7 +35,11 @@ impl Worker {
         if !self.may_have_volumes(pod) {
             return true;
         }
-        seen.is_gone() && self.release_volumes(pod)
+        if !seen.is_gone() {
+            self.shared.volumes.keep(&self.uid);
+            return false;
+        }
+        self.release_volumes(pod)
     }
 
     /// Only a spec without volumes tells that there are none, unless their mounts

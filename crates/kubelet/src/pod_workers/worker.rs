@@ -357,7 +357,9 @@ impl Worker {
             // Should the dispatcher be behind, it is told at the next look.
             self.end_told = self.reports.try_send(Report::Ended(self.uid.clone())).is_ok();
         }
-        if !seen.may_run() {
+        if seen.may_run() {
+            self.shared.volumes.keep(&self.uid);
+        } else {
             self.release_volumes(Some(pod));
         }
         self.ended_itself = true;

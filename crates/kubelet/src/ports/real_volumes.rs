@@ -162,6 +162,11 @@ impl VolumeHost for RealVolumeHost {
         self.run(target, what, move || work::tmpfs(&dir, tmpfs)).await
     }
 
+    async fn can_refuse_swap(&self) -> Result<bool, VolumeError> {
+        // Neither a disk nor a server is asked: this cannot hang.
+        Ok(mounts::mount::can_refuse_swap()?)
+    }
+
     async fn hugetlbfs(&self, target: &Path, pages: HugePages) -> Result<(), VolumeError> {
         let (what, dir) = (format!("mounting {pages:?} on"), target.to_owned());
         self.run(target, what, move || work::hugetlbfs(&dir, pages)).await

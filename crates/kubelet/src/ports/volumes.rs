@@ -95,6 +95,8 @@ pub trait VolumeHost: Send + Sync + 'static {
     async fn make_dir(&self, path: &Path, mode: u32) -> Result<(), VolumeError>;
     /// Mounts memory on a directory, unless something is mounted there.
     async fn tmpfs(&self, target: &Path, tmpfs: Tmpfs) -> Result<(), VolumeError>;
+    /// Is memory that [`VolumeHost::tmpfs`] mounts never swapped out?
+    async fn can_refuse_swap(&self) -> Result<bool, VolumeError>;
     /// Mounts huge pages on a directory, unless something is mounted there.
     async fn hugetlbfs(&self, target: &Path, pages: HugePages) -> Result<(), VolumeError>;
     /// Is something mounted on exactly this name?

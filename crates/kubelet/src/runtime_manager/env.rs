@@ -328,7 +328,7 @@ mod tests {
         };
         let map = object(ObjectKind::ConfigMap, "c", &[("A", b"1"), ("b.c", b"$(A)")]);
         let secret = object(ObjectKind::Secret, "s", &[("A", b"2"), ("RAW", b"\xff")]);
-        writer.replace(Source::File, vec![map, secret]);
+        writer.replace(Source::File, &[map, secret]);
         let from = |kind: &str, name: &str, key: &str, more: &str| {
             format!(
                 r#"{{"name":"V","valueFrom":{{"{kind}KeyRef":{{"name":"{name}","key":"{key}"{more}}}}}}}"#

@@ -29,6 +29,7 @@ use tokio::sync::watch;
 
 use crate::events::Recorder;
 use crate::object_cache::Objects;
+use crate::pod_sources::PodSetReader;
 use crate::ports::Ports;
 use crate::progress::{Calls, ProgressBoard};
 use crate::settings::Settings;
@@ -91,6 +92,7 @@ struct Shared {
     recorder: Recorder,
     progress: ProgressBoard,
     objects: Objects,
+    desired: PodSetReader,
     pods: Mutex<BTreeMap<PodUid, Entry>>,
 }
 
@@ -125,6 +127,7 @@ impl Volumes {
         recorder: &Recorder,
         progress: &ProgressBoard,
         objects: &Objects,
+        desired: &PodSetReader,
     ) -> Self {
         Self(Arc::new(Shared {
             progress: progress.clone(),
@@ -132,6 +135,7 @@ impl Volumes {
             settings: Arc::clone(settings),
             recorder: recorder.clone(),
             objects: objects.clone(),
+            desired: desired.clone(),
             pods: Mutex::default(),
         }))
     }
@@ -173,6 +177,19 @@ impl Volumes {
                     pods.insert(pod.uid().clone(), entry);
                 }
             }
+        }
+    }
+
+    /// A pod ends: what it has of its volumes stays as it is until it is gone, and
+    /// what it lacks matters no more. May be said again at any time.
+    pub fn keep(&self, uid: &PodUid) {
+        if let Some(entry) = self.lock().get_mut(uid) {
+            entry.pod = None;
+            entry.goal.send_if_modified(|goal| {
+                let Goal::Mount(pod) = goal else { return false };
+                *goal = Goal::Keep(Arc::clone(pod));
+                true
+            });
         }
     }
 
@@ -221,7 +238,7 @@ impl Volumes {
 
     /// Starts a pod's task; `None` for a uid that can have no files.
     fn start(&self, uid: &PodUid, pod: Option<Arc<Pod>>, goal: Goal) -> Option<Entry> {
-        let Shared { ports, settings, recorder, progress, objects, .. } = &*self.0;
+        let Shared { ports, settings, recorder, progress, objects, desired, .. } = &*self.0;
         let layout = PodLayout::new(&settings.root_dir, uid)?;
         let (goal, goals) = watch::channel(goal);
         let waiting = VolumeState::Waiting { volumes: vec![], problems: vec![], retry_at: None };
@@ -235,6 +252,7 @@ impl Volumes {
             recorder: recorder.clone(),
             calls: Calls::new(progress.clone(), Arc::clone(&ports.clock), uid.clone()),
             objects: objects.clone(),
+            desired: desired.clone(),
             goal: goals,
             state: sender,
         };

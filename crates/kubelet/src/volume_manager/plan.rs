@@ -26,6 +26,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(122);
 pub(super) enum Goal {
     /// Made.
     Mount(Arc<PodVolumes>),
+    /// Left as they are: the pod ends.
+    Keep(Arc<PodVolumes>),
     /// Undone, whatever there is.
     Release,
 }
@@ -172,6 +174,7 @@ impl Observed {
 pub(super) fn plan(goal: &Goal, observed: &Observed, contents: &Contents, now: Mono) -> Plan {
     match goal {
         Goal::Mount(pod) => plan_mount(pod, observed, contents, now),
+        Goal::Keep(pod) => plan_keep(pod, observed),
         Goal::Release => plan_release(observed, now),
     }
 }
@@ -199,16 +202,27 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
         _ => Problem { volume: String::new(), message: (*message).to_owned() },
     }));
     let state = if missing.is_empty() && !share_first {
-        let all = pod.volumes.keys().filter_map(|name| {
-            let made = observed.made.get(name)?;
-            Some((name.as_str().to_owned(), made.mountable.clone()))
-        });
-        VolumeState::Ready(Arc::new(all.collect()))
+        ready(pod, observed)
     } else {
         let retry_at = paced.wake_at;
         VolumeState::Waiting { volumes: missing, problems: problems.clone(), retry_at }
     };
     Plan { ops: paced.ops, state, problems, wake_at: paced.wake_at }
+}
+
+/// Nothing starts any more, so whoever asks has all that it will get.
+fn plan_keep(pod: &PodVolumes, observed: &Observed) -> Plan {
+    let state = ready(pod, observed);
+    Plan { ops: Vec::new(), state, problems: Vec::new(), wake_at: None }
+}
+
+/// Those that were made.
+fn ready(pod: &PodVolumes, observed: &Observed) -> VolumeState {
+    let all = pod.volumes.keys().filter_map(|name| {
+        let made = observed.made.get(name)?;
+        Some((name.as_str().to_owned(), made.mountable.clone()))
+    });
+    VolumeState::Ready(Arc::new(all.collect()))
 }
 
 /// What a volume needs next.

@@ -1,11 +1,13 @@
 //! One pod's volumes: plan, perform, publish; sleep until something changes.
 //!
 //! The only writer of the pod's volume state. Follows the objects that files come
-//! from. Ends once everything is undone.
+//! from, unless the pod ends: then its files stay as they are. Ends once
+//! everything is undone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use kubelet_model::{EventObject, EventType, ObjectKey, PodUid};
@@ -18,8 +20,13 @@ use super::plan::{self, Contents, Goal, Observed, Op, Outcome};
 use super::{Problem, VolumeState, plugins, reconstruct};
 use crate::events::Recorder;
 use crate::object_cache::{ObjectWatch, Objects};
+use crate::pod_sources::PodSetReader;
 use crate::ports::{Clock, VolumeHost};
 use crate::progress::Calls;
+
+/// Pause between looks whether a pod whose manifest is gone is wanted again. Its
+/// worker usually says before that it ends.
+const UNWANTED_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the task of a pod works with.
 #[derive(Clone)]
@@ -32,6 +39,7 @@ pub(super) struct PodTask {
     pub recorder: Recorder,
     pub calls: Calls,
     pub objects: Objects,
+    pub desired: PodSetReader,
     pub goal: watch::Receiver<Goal>,
     pub state: watch::Sender<VolumeState>,
 }
@@ -51,6 +59,15 @@ impl PodTask {
             // Before they are read, so that no change goes unnoticed.
             followed.turn_to(&goal, &self.objects);
             let contents = self.contents(&goal);
+            if matches!(goal, Goal::Mount(_)) && !self.desired.wants(&self.uid) {
+                // Objects go after the pods of their manifest: what went with the pod
+                // is not missing.
+                tokio::select! { biased;
+                    changed = self.goal.changed() => if changed.is_err() { return },
+                    () = sleep(UNWANTED_PAUSE) => {}
+                }
+                continue;
+            }
             let plan = plan::plan(&goal, &observed, &contents, self.clock.mono());
             self.tell(&goal, &plan.problems, &mut told);
             let ended = plan.state == VolumeState::Gone;
@@ -109,7 +126,7 @@ impl PodTask {
                 })
             }
             // No plan asks for this.
-            (Op::SetUp(_), Goal::Release) => Outcome::Undone,
+            (Op::SetUp(_), Goal::Keep(_) | Goal::Release) => Outcome::Undone,
             (Op::Look, _) => {
                 reconstruct::look(host, &self.layout).await.map_or_else(failed, Outcome::Left)
             }
@@ -159,7 +176,7 @@ impl Followed {
     fn turn_to(&mut self, goal: &Goal, objects: &Objects) {
         let keys = match goal {
             Goal::Mount(pod) => pod.objects(),
-            Goal::Release => BTreeSet::new(),
+            Goal::Keep(_) | Goal::Release => BTreeSet::new(),
         };
         if keys.is_empty() {
             self.0 = None;

@@ -19,6 +19,7 @@ use crate::container_manager::Rules;
 use crate::container_manager::allocatable::Allocatable;
 use crate::events::Recorder;
 use crate::object_cache::Objects;
+use crate::pod_sources::PodSetReader;
 use crate::ports::Ports;
 use crate::progress::ProgressBoard;
 use crate::settings::Settings;
@@ -221,7 +222,7 @@ async fn directories_come_and_go_with_the_pod() {
     let ports = ports();
     let recorder = Recorder::new(Arc::clone(&ports.clock));
     let (progress, none) = (ProgressBoard::default(), Objects::default());
-    let volumes = Volumes::new(&ports, &Arc::new(settings), &recorder, &progress, &none);
+    let settings = Arc::new(settings);
     let host = temp.path().join("host");
     let source = format!(
         r#"{{"name":"v","emptyDir":{{}}}},{{"name":"w","hostPath":{{"path":"{}","type":"Directory"}}}}"#,
@@ -229,6 +230,9 @@ async fn directories_come_and_go_with_the_pod() {
     );
     let pod = pod("", "", &source);
     let uid = pod.uid();
+    let (_, desired) = PodSetReader::for_test(&[&pod]);
+    let life = || Volumes::new(&ports, &settings, &recorder, &progress, &none, &desired);
+    let volumes = life();
     assert_eq!(volumes.state(uid), None);
     volumes.want(&pod);
     let waits = |state: &VolumeState| matches!(state, VolumeState::Waiting { problems, .. } if !problems.is_empty());
@@ -248,11 +252,11 @@ async fn directories_come_and_go_with_the_pod() {
     std::fs::write(&data, "x").expect("a file");
 
     // Another life knows nothing of it, and changes nothing in it.
-    let other = Volumes::new(&ports, &volumes.0.settings, &recorder, &progress, &none);
+    let other = life();
     other.want(&pod);
     until(&other, uid, |state| matches!(state, VolumeState::Ready(_))).await;
     assert!(data.exists());
-    let third = Volumes::new(&ports, &volumes.0.settings, &recorder, &progress, &none);
+    let third = life();
     third.release(uid);
     until(&third, uid, |state| *state == VolumeState::Gone).await;
     let dir = |below: &str| Path::new(temp.path()).join("pods/u1").join(below);

@@ -68,6 +68,12 @@ pub fn tmpfs(target: &Path, tmpfs: Tmpfs) -> Result<bool, MountsError> {
     Ok(noswap)
 }
 
+/// Can memory be mounted so that its pages are never swapped out? Mounts nothing.
+pub fn can_refuse_swap() -> Result<bool, MountsError> {
+    let making = Making::start("tmpfs", "tmpfs", Path::new(""))?;
+    Ok(making.set("noswap", None).is_ok())
+}
+
 /// Mounts huge pages on a directory, without devices.
 pub fn hugetlbfs(target: &Path, pages: HugePages) -> Result<(), MountsError> {
     let making = Making::start("hugetlbfs", "nodev", target)?;

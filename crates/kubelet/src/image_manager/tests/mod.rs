@@ -159,7 +159,7 @@ async fn a_malformed_secret_fails_the_pull_and_nothing_else() {
         data: BTreeMap::from([(".dockercfg".to_owned(), b"hunter2".to_vec())]),
         binary: BTreeMap::new(),
     };
-    writer.replace(Source::File, vec![Arc::new(broken)]);
+    writer.replace(Source::File, &[Arc::new(broken)]);
     let named = pod_with("", "", r#""imagePullSecrets":[{"name":"broken"}]"#);
     let (secrets, missing) = PodSecrets::of(&named, &objects);
     assert_eq!(missing, [""; 0]);

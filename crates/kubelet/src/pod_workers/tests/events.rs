@@ -22,6 +22,7 @@ use crate::image_manager::Images;
 use crate::metrics::Metrics;
 use crate::object_cache::Objects;
 use crate::pleg;
+use crate::pod_sources::PodSetReader;
 use crate::ports::Ports;
 use crate::probe_manager::Probes;
 use crate::progress::{Obstacle, ProgressBoard};
@@ -59,6 +60,7 @@ fn bench(pod: DesiredPod) -> Bench {
     let (statuses, board) = (Statuses::default(), ProgressBoard::default());
     let images = Images::start(&settings, &ports, &recorder, &metrics.images);
     let settings = Arc::new(settings);
+    let (_, desired) = PodSetReader::for_test(&[&pod]);
     let shared = Shared {
         observations,
         runtime,
@@ -69,7 +71,7 @@ fn bench(pod: DesiredPod) -> Bench {
         progress: board.clone(),
         images,
         allocations: Allocations::load(&ports.fs, dir.path(), metrics.resizes.clone()),
-        volumes: Volumes::new(&ports, &settings, &recorder, &board, &Objects::default()),
+        volumes: Volumes::new(&ports, &settings, &recorder, &board, &Objects::default(), &desired),
         objects: Objects::default(),
         lanes: Arc::new(Semaphore::new(1)),
         settings,

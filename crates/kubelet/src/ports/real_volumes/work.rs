@@ -22,6 +22,7 @@ pub(super) fn tmpfs(target: &Path, tmpfs: Tmpfs) -> Result<(), VolumeError> {
     let noswap = mounts::mount::tmpfs(target, tmpfs)?;
     if !noswap {
         let path = target.display();
+        // Users were told when the agent started, if there is swap.
         tracing::debug!(%path, "this kernel may swap the volume out");
     }
     Ok(())

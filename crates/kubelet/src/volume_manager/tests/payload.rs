@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use kubelet_model::{ConfigObject, ObjectKey, ObjectKind, Source};
+use kubelet_model::{ConfigObject, ObjectKey, ObjectKind, PodSet, Source};
 
 use super::super::desired::Wanted;
 use super::super::payload::{Content, PayloadKind, PayloadSpec, nested};
@@ -12,6 +13,7 @@ use super::super::{VolumeState, Volumes};
 use super::{at, made, name, pod, ports, until, volumes_of, wanted};
 use crate::events::Recorder;
 use crate::object_cache::{self, Objects};
+use crate::pod_sources::PodSetReader;
 use crate::progress::ProgressBoard;
 use crate::settings::Settings;
 
@@ -35,7 +37,7 @@ fn objects() -> Objects {
     let (writer, objects) = object_cache::new();
     let map = object(ObjectKind::ConfigMap, "c", &[("a", "1"), ("b", "2")]);
     let secret = object(ObjectKind::Secret, "s", &[("a", "hidden")]);
-    writer.replace(Source::File, vec![map, secret]);
+    writer.replace(Source::File, &[map, secret]);
     objects
 }
 
@@ -145,7 +147,7 @@ fn other_mounts_have_places_in_a_volume() {
 
 fn content(text: &str) -> Result<Content, String> {
     let (writer, objects) = object_cache::new();
-    writer.replace(Source::File, vec![object(ObjectKind::ConfigMap, "c", &[("a", text)])]);
+    writer.replace(Source::File, &[object(ObjectKind::ConfigMap, "c", &[("a", text)])]);
     spec(r#""configMap":{"name":"c"}"#).content(|key| objects.get(key))
 }
 
@@ -199,13 +201,15 @@ async fn files_follow_their_object() {
     let recorder = Recorder::new(Arc::clone(&ports.clock));
     let (writer, objects) = object_cache::new();
     let progress = ProgressBoard::default();
-    let volumes = Volumes::new(&ports, &Arc::new(settings), &recorder, &progress, &objects);
     let pod = pod("", "", r#"{"name":"v","configMap":{"name":"c"}}"#);
+    let (_, desired) = PodSetReader::for_test(&[&pod]);
+    let settings = Arc::new(settings);
+    let volumes = Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired);
     volumes.want(&pod);
     let is_stuck = |state: &VolumeState| matches!(state, VolumeState::Waiting { problems, .. } if !problems.is_empty());
     until(&volumes, pod.uid(), is_stuck).await;
     let put = |value| {
-        writer.replace(Source::File, vec![object(ObjectKind::ConfigMap, "c", &[("a", value)])]);
+        writer.replace(Source::File, &[object(ObjectKind::ConfigMap, "c", &[("a", value)])]);
     };
     put("1");
     let ready = until(&volumes, pod.uid(), |state| matches!(state, VolumeState::Ready(_))).await;
@@ -221,7 +225,7 @@ async fn files_follow_their_object() {
     };
     tokio::time::timeout(std::time::Duration::from_secs(20), wait).await.expect("a refresh");
     // The object goes, its files stay.
-    writer.replace(Source::File, vec![]);
+    writer.replace(Source::File, &[]);
     let told = async {
         while recorder.all().iter().map(|event| event.count).sum::<u32>() < 2 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -235,4 +239,73 @@ async fn files_follow_their_object() {
     let left = temp.path().join("pods/u1");
     assert!(!left.join("volumes/kubernetes.io~configmap/v").exists());
     assert!(!left.join("plugins/kubernetes.io~empty-dir/wrapped_v").exists());
+}
+
+#[test]
+fn a_pod_that_ends_keeps_what_it_has() {
+    let two = pod("", "", r#"{"name":"v","configMap":{"name":"c"}},{"name":"w","emptyDir":{}}"#);
+    let volumes = Arc::new(volumes_of(&two).expect("volumes"));
+    let wanted = volumes.volumes[&name("v")].clone();
+    let mut observed = Observed::default();
+    observed.note(
+        Op::SetUp(name("v")),
+        Outcome::Made(wanted, made("/v"), Some("old".to_owned())),
+        at(0),
+    );
+    observed.note(Op::SetUp(name("w")), Outcome::Failed("disk full".to_owned()), at(0));
+    let missing = Err("configmap \"c\" not found".to_owned());
+    for content in [content("new"), missing] {
+        let contents = Contents::from([(name("v"), content)]);
+        let live = plan(&Goal::Mount(Arc::clone(&volumes)), &observed, &contents, at(900));
+        assert!(!live.ops.is_empty() && !live.problems.is_empty());
+        let ends = plan(&Goal::Keep(Arc::clone(&volumes)), &observed, &contents, at(900));
+        assert_eq!((ends.ops, ends.problems, ends.wake_at), (vec![], vec![], None));
+        let VolumeState::Ready(all) = ends.state else { panic!("it waits for nothing") };
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["v"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_go_with_their_pod_are_not_missed() {
+    for worker_knows in [false, true] {
+        let temp = tempfile::tempdir().expect("a directory");
+        let settings = Settings { root_dir: temp.path().to_owned(), ..Settings::for_node("n") };
+        let ports = ports();
+        let recorder = Recorder::new(Arc::clone(&ports.clock));
+        let (writer, objects) = object_cache::new();
+        let progress = ProgressBoard::default();
+        let pod = pod("", "", r#"{"name":"v","configMap":{"name":"c","optional":true}}"#);
+        let (pods, desired) = PodSetReader::for_test(&[&pod]);
+        let settings = Arc::new(settings);
+        let volumes = Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired);
+        writer.replace(Source::File, &[object(ObjectKind::ConfigMap, "c", &[("a", "1")])]);
+        volumes.want(&pod);
+        let is_ready = |state: &VolumeState| matches!(state, VolumeState::Ready(_));
+        let ready = until(&volumes, pod.uid(), is_ready).await;
+        let VolumeState::Ready(all) = ready else { panic!("ready") };
+        let file = all["v"].host_path.join("a");
+        let was = pods.borrow().clone();
+        if worker_knows {
+            volumes.keep(pod.uid());
+        } else {
+            pods.send_replace(Arc::new(PodSet { sources_ready: true, ..PodSet::default() }));
+        }
+        writer.replace(Source::File, &[]);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(std::fs::read_to_string(&file).expect("its file stays"), "1");
+        assert_eq!(recorder.all().len(), 0);
+        if !worker_knows {
+            // Its manifest comes back before anybody has ended it.
+            writer.add(Source::File, &[object(ObjectKind::ConfigMap, "c", &[("a", "2")])]);
+            pods.send_replace(was);
+            let refreshed = async {
+                while std::fs::read_to_string(&file).is_ok_and(|text| text != "2") {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(20), refreshed).await.expect("a refresh");
+        }
+        volumes.release(pod.uid());
+        until(&volumes, pod.uid(), |state| *state == VolumeState::Gone).await;
+    }
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::super::Manifest;
 use super::{Case, container_status, has, one};
 use crate::progress::{PodEnd, Progress};
+use crate::status_manager::Ended;
 
 fn crash(code: i32, reason: &str, container: Value) -> Case {
     let state = json!({"waiting": {"reason": "CrashLoopBackOff",
@@ -155,5 +156,39 @@ fn ends_that_nobody_saw_are_not_blamed_on_a_kill() {
         let text = crash(137, reason, json!({})).text();
         has(&text, &[needle]);
         assert!(!text.contains("SIGKILL") && !text.contains("dmesg"), "{reason}: {text}");
+    }
+}
+
+#[test]
+fn pods_that_the_agent_failed_say_why_and_what_to_do() {
+    for (ended, needles) in [
+        (
+            Ended::sandbox_lost(),
+            [
+                "The pod has failed: SandboxLost.",
+                "The pod's sandbox was lost",
+                "look at the runtime's log. Set restartPolicy to OnFailure or Always",
+            ],
+        ),
+        (
+            Ended::deadline_exceeded(),
+            [
+                "The pod has failed: DeadlineExceeded.",
+                "active on the node longer than the specified deadline",
+                "Raise spec.activeDeadlineSeconds, or remove it",
+            ],
+        ),
+    ] {
+        // What became of its container is not the cause.
+        let killed = json!({"terminated": {"exitCode": 137, "reason": "Error"}});
+        let mut status = container_status(killed, json!({}));
+        status["phase"] = json!("Failed");
+        status["reason"] = json!(ended.reason);
+        status["message"] = json!(ended.message);
+        let mut spec = one(json!({}));
+        spec["restartPolicy"] = json!("Never");
+        let case = Case::new(spec, status);
+        has(&case.text(), &needles);
+        assert_eq!(case.explain().headline, needles[0]);
     }
 }
