@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use cri::RuntimeEventKind;
+
 use crate::faults::Faults;
 use crate::manifest::PodTemplate;
 use crate::runtime::{Container, Twist};
@@ -100,13 +102,31 @@ impl SimWorld {
     /// Kills a pod's sandboxes from outside; containers run on.
     pub fn kill_sandbox(&mut self, name: &str) {
         let _guard = self.rt.enter();
-        let pod = format!("{name}-{NODE}");
-        let mut state = self.world.lock();
-        let all = state.objects.sandboxes.values();
-        let ids: Vec<String> = all.filter(|s| s.pod() == pod).map(|s| s.id.clone()).collect();
-        for id in ids {
-            state.unready_sandbox(&id, "killed from outside");
+        for (id, _) in self.sandboxes_of(name) {
+            self.world.lock().unready_sandbox(&id, "killed from outside");
         }
+    }
+
+    /// The same, by a runtime that tells of it at once and records it after a while.
+    pub fn kill_sandbox_recorded_after(&mut self, name: &str, lag: Duration) {
+        let dying = self.sandboxes_of(name);
+        for (id, uid) in &dying {
+            let _guard = self.rt.enter();
+            self.world.lock().announce(id, uid, RuntimeEventKind::Stopped);
+        }
+        self.run_for(lag);
+        for (id, _) in dying {
+            let _guard = self.rt.enter();
+            self.world.lock().record_dead_sandbox(&id, "killed from outside");
+        }
+    }
+
+    /// Ids of a pod's sandboxes, and whose they are.
+    fn sandboxes_of(&self, name: &str) -> Vec<(String, String)> {
+        let pod = format!("{name}-{NODE}");
+        let state = self.world.lock();
+        let own = state.objects.sandboxes.values().filter(|sandbox| sandbox.pod() == pod);
+        own.map(|sandbox| (sandbox.id.clone(), sandbox.uid().to_owned())).collect()
     }
 
     /// Running containers of a pod, by its manifest name.

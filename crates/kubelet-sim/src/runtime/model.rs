@@ -218,17 +218,22 @@ impl State {
 
     /// The sandbox's own process ends; its containers run on.
     pub(crate) fn unready_sandbox(&mut self, id: &str, how: &str) {
+        if let Some(uid) = self.record_dead_sandbox(id, how) {
+            self.announce(id, &uid, RuntimeEventKind::Stopped);
+        }
+    }
+
+    /// The records tell that a sandbox has died. Returns whose it was, if that is new.
+    pub(crate) fn record_dead_sandbox(&mut self, id: &str, how: &str) -> Option<String> {
         let now = self.now();
-        let Some(sandbox) = self.objects.sandboxes.get_mut(id) else {
-            return;
-        };
+        let sandbox = self.objects.sandboxes.get_mut(id)?;
         if !std::mem::replace(&mut sandbox.ready, false) {
-            return;
+            return None;
         }
         sandbox.unready_at = Some(now);
         let (pod, uid) = (sandbox.pod().to_owned(), sandbox.uid().to_owned());
         self.note(&pod, format!("sandbox {} {how}", short(id)));
-        self.announce(id, &uid, RuntimeEventKind::Stopped);
+        Some(uid)
     }
 
     /// Removes a sandbox and everything in it. Unknown is fine.

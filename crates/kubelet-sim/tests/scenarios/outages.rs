@@ -169,3 +169,16 @@ fn a_pod_that_never_restarts_fails_with_its_sandbox_and_makes_way() {
     node.run_for(SOON).settle(TWO_MINUTES);
     assert_eq!(web(&node).revision, next.revision);
 }
+
+/// As with containers, containerd tells of the end before it records it. The minute's
+/// listing would find it, too.
+#[test]
+fn a_sandbox_whose_end_is_recorded_late_is_replaced_at_once() {
+    for lag in [1, 30, 400] {
+        let (mut node, _) = node_with(&PodTemplate::steady("web"));
+        node.run_for(TWO_MINUTES).settle(SOON);
+        node.kill_sandbox_recorded_after("web", Duration::from_millis(lag));
+        node.run_for(Duration::from_secs(15));
+        assert_eq!(web(&node).attempt, 1, "recorded after {lag} ms");
+    }
+}

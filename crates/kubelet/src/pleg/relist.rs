@@ -251,25 +251,28 @@ impl Relister {
 
     /// If an announced exit is not recorded yet, how long to wait before looking again.
     fn lagging_exit(&mut self, look: &Look) -> Option<Duration> {
-        let mut delay: Option<Duration> = None;
-        for container in &look.pod.containers {
-            let Some(announced) = self.exits.get_mut(&container.id) else { continue };
+        let containers = look.pod.containers.iter().map(|container| {
+            let runs = matches!(container.state, ContainerState::Running { .. });
+            (container.id.clone(), runs, look.ahead.contains(&container.id))
+        });
+        let sandboxes = look.pod.sandboxes.iter();
+        let sandboxes = sandboxes.map(|s| (ContainerId::new(s.id.as_str()), s.ready, false));
+        let waits = containers.chain(sandboxes).filter_map(|(id, runs, ahead)| {
+            let announced = self.exits.get_mut(&id)?;
             announced.tries += 1;
-            let (tries, ahead) = (announced.tries, look.ahead.contains(&container.id));
-            let lags = ahead || matches!(container.state, ContainerState::Running { .. });
+            let tries = announced.tries;
             if tries > EXIT_LAG_TRIES && ahead {
                 // The process is gone, whatever the record says; no need to hurry.
-                continue;
+                return None;
             }
-            if !lags || tries > EXIT_LAG_TRIES {
-                self.exits.remove(&container.id);
-                continue;
+            if !(ahead || runs) || tries > EXIT_LAG_TRIES {
+                self.exits.remove(&id);
+                return None;
             }
             let shortest = if ahead { RECORD_LAG_MIN } else { EXIT_LAG_MIN };
-            let wait = (EXIT_LAG_MIN * 2u32.saturating_pow(tries)).clamp(shortest, EXIT_LAG_MAX);
-            delay = Some(delay.map_or(wait, |other| other.min(wait)));
-        }
-        delay
+            Some((EXIT_LAG_MIN * 2u32.saturating_pow(tries)).clamp(shortest, EXIT_LAG_MAX))
+        });
+        waits.min()
     }
 }
 
