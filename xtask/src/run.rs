@@ -43,6 +43,7 @@ pub fn run(options: &Options) -> Result<()> {
         .context("cannot start a private containerd (`make setup` installs what it needs)")?;
     let manifests = ManifestDir::new(&containerd.dir().join("manifests"))?;
     let files = copy(&options.manifests, &manifests)?;
+    let programs = fs::canonicalize(&binary).unwrap_or_else(|_| binary.clone());
     let mut klet = Klet::start(KletOptions {
         binary,
         dir: containerd.dir().join("klet"),
@@ -59,6 +60,10 @@ pub fn run(options: &Options) -> Result<()> {
         "{files} manifests in {}: add, edit or remove some",
         manifests.path().display()
     ));
+    say(format_args!("its own log:     {}", klet.log_path().display()));
+    say(format_args!("to ask it, in another shell (then `klet pods`, `klet why POD`):"));
+    say(format_args!("  export PATH={}:$PATH", programs.parent().unwrap_or(&programs).display()));
+    say(format_args!("  export KLET_SOCKET={}", klet.root_dir().join("klet.sock").display()));
     say(format_args!("Ctrl-C ends everything\n"));
 
     let watched = watch(&mut klet, &interrupt);
