@@ -52,10 +52,11 @@ pub async fn run(endpoint: &Endpoint, matches: &ArgMatches) -> anyhow::Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-/// The sample was taken after the first one, or there is no first one.
+/// The sample was taken after the first one, or there is no first one. Of a container
+/// that has ended there will be no other.
 fn is_newer(first: &StatsAnswer, item: &StatsItem) -> bool {
     let before = first.items.iter().find(|one| one.id == item.id);
-    before.is_none_or(|before| item.cpu_at > before.cpu_at)
+    item.cpu_ns.is_none() || before.is_none_or(|before| item.cpu_at > before.cpu_at)
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -128,6 +129,14 @@ mod tests {
             [(vec!["d".into(), "p".into()], Use { millicores: Some(500), memory: Some(60) })]
         );
         assert_eq!(uses(&first, &second, true)[2].1.millicores, None, "one sample is no rate");
+    }
+
+    #[test]
+    fn nobody_waits_for_a_sample_of_what_has_ended() {
+        let ended = StatsItem { cpu_ns: None, ..item("ended", 0, 0, 0) };
+        let first = StatsAnswer { items: vec![item("runs", 5, 1, 1), ended.clone()] };
+        assert!(is_newer(&first, &ended) && is_newer(&first, &item("runs", 6, 1, 1)));
+        assert!(!is_newer(&first, &item("runs", 5, 1, 1)));
     }
 
     #[test]
