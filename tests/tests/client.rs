@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -163,13 +163,7 @@ fn a_terminal_is_handed_on_and_given_back() -> Result<()> {
         "stty rows 31 cols 97; {} exec -it web -- sh; code=$?; stty -a | grep -q ' icanon' && echo given back; exit $code",
         klet.display()
     );
-    let mut child = Command::new("script")
-        .args(["--quiet", "--return", "--flush", "--command", &session, "/dev/null"])
-        .env("KLET_SOCKET", socket(&node))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot run script(1), which Debian has in bsdutils")?;
+    let mut child = in_terminal(&node, &session)?;
     let mut input = child.stdin.take().context("no input")?;
     input.write_all(b"sleep 1; stty size; test -t 0 && echo is a terminal; exit 5\n")?;
     let mut output = String::new();
@@ -180,6 +174,17 @@ fn a_terminal_is_handed_on_and_given_back() -> Result<()> {
     ensure!(output.contains("given back"), "the terminal stayed raw: {output:?}");
     assert_eq!(code, Some(5), "{output:?}");
     Ok(())
+}
+
+/// Runs a shell's command in a terminal. It ends when its input does.
+fn in_terminal(node: &Node, session: &str) -> Result<Child> {
+    Command::new("script")
+        .args(["--quiet", "--return", "--flush", "--command", session, "/dev/null"])
+        .env("KLET_SOCKET", socket(node))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot run script(1), which Debian has in bsdutils")
 }
 
 #[test]
@@ -194,14 +199,7 @@ fn a_window_changes_its_size() -> Result<()> {
         "stty rows 31 cols 97; echo at $(tty); {} exec -it web -- sh -c '{inside}'",
         binaries::klet_binary()?.display()
     );
-    let mut child = Command::new("script")
-        .args(["--quiet", "--return", "--flush", "--command", &session, "/dev/null"])
-        .env("KLET_SOCKET", socket(&node))
-        // It ends the session when its input ends.
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot run script(1), which Debian has in bsdutils")?;
+    let mut child = in_terminal(&node, &session)?;
     let output = BufReader::new(child.stdout.take().context("no output")?);
     let (mut terminal, mut first, mut told) = (None, None, Vec::new());
     for line in output.lines() {

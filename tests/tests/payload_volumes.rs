@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use testkit::{Image, Node, PodManifest, Registry, binaries, host, registry};
+use testkit::{Image, Node, PodManifest, Registry, binaries, registry};
 
 /// Time for a pod to start once nothing keeps it, on a busy machine.
 const PROMPT: Duration = Duration::from_secs(5);
@@ -38,18 +38,6 @@ fn wait_sees(node: &Node, pod: &str, script: &str, wanted: &str) -> Result<()> {
     node.eventually(&format!("{pod} to see {wanted:?}"), || {
         let seen = node.run_in(pod, "main", script)?;
         ensure!(seen.trim() == wanted, "it sees {seen:?}");
-        Ok(())
-    })
-}
-
-/// Waits until neither the pod's directory nor a mount in it is left.
-fn wait_no_trace(node: &Node, name: &str, uid: &str) -> Result<()> {
-    node.wait_gone(name)?;
-    let dir = node.klet.root_dir().join("pods").join(uid);
-    node.eventually(&format!("{name} to leave no trace"), || {
-        let mounts = host::mounts_below(&dir)?;
-        ensure!(mounts.is_empty(), "still mounted: {mounts:?}");
-        ensure!(!dir.exists(), "{} is still there", dir.display());
         Ok(())
     })
 }
@@ -155,7 +143,7 @@ fn files_are_there_and_follow_their_sources() -> Result<()> {
     node.klet.kill9()?;
     node.manifests.clear()?;
     node.klet.restart()?;
-    wait_no_trace(&node, "all", &uid)
+    node.wait_no_trace("all", &uid)
 }
 
 #[test]
@@ -247,7 +235,7 @@ fn a_pod_that_goes_with_its_object_misses_nothing() -> Result<()> {
     node.manifests.remove("together.json")?;
     node.wait_says(&["pods"], &["Terminating"])?;
     assert_eq!(fs::read_to_string(&file)?, "one", "its files stay while it ends");
-    wait_no_trace(&node, "together", &uid)?;
+    node.wait_no_trace("together", &uid)?;
     let events = node.klet_says(&["events"])?;
     assert!(events.contains("Killing"), "its end is told: {events}");
     assert!(!events.contains("FailedMount"), "{events}");
@@ -290,7 +278,7 @@ fn links_in_a_volume_lead_nowhere() -> Result<()> {
     fs::remove_file(dir.join("..data"))?;
     symlink(&precious, dir.join("..data"))?;
     node.manifests.remove_pod("victim")?;
-    wait_no_trace(&node, "victim", &uid)?;
+    node.wait_no_trace("victim", &uid)?;
     assert_eq!(intact(), ("precious".to_owned(), "precious".to_owned(), 2));
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::{Value, json};
-use testkit::{Node, PodManifest, host};
+use testkit::{Node, PodManifest};
 
 /// A directory of the host that nothing may touch.
 struct Canary {
@@ -71,26 +71,6 @@ fn volume_dir(node: &Node, uid: &str, plugin: &str, name: &str) -> PathBuf {
     pods.join(uid).join("volumes").join(format!("kubernetes.io~{plugin}")).join(name)
 }
 
-/// Waits until neither the pod's directory nor a mount in it is left.
-fn wait_no_trace(node: &Node, name: &str, uid: &str) -> Result<()> {
-    node.wait_gone(name)?;
-    let dir = node.klet.root_dir().join("pods").join(uid);
-    node.eventually(&format!("{name} to leave no trace"), || {
-        let mounts = host::mounts_below(&dir)?;
-        ensure!(mounts.is_empty(), "still mounted: {mounts:?}");
-        ensure!(!dir.exists(), "{} is still there", dir.display());
-        Ok(())
-    })
-}
-
-fn wait_log(node: &Node, words: &str) -> Result<()> {
-    node.eventually(&format!("klet to say {words:?}"), || {
-        let log = fs::read_to_string(node.klet.log_path())?;
-        ensure!(log.contains(words), "it said\n{}", node.klet.log_tail());
-        Ok(())
-    })
-}
-
 /// Swaps a directory of the volume for a link out of it, for ever, while klet
 /// binds that directory for other containers.
 #[test]
@@ -128,7 +108,7 @@ fn cve_2017_1002101_and_cve_2021_25741_a_sub_path_that_becomes_a_link() -> Resul
     assert_eq!(fs::read_to_string(stolen)?, "", "what lies outside of the volume was read");
     canary.check()?;
     node.manifests.remove_pod("evil")?;
-    wait_no_trace(&node, "evil", &uid)?;
+    node.wait_no_trace("evil", &uid)?;
     canary.check()
 }
 
@@ -166,7 +146,7 @@ fn cve_2017_1002102_links_appear_while_files_are_published() -> Result<()> {
     }
     canary.check()?;
     node.manifests.remove_pod("evil")?;
-    wait_no_trace(&node, "evil", &evil_uid)?;
+    node.wait_no_trace("evil", &evil_uid)?;
     node.manifests.put("conf.json", config_map(json!({"word": "last"})))?;
     node.eventually("the victim to see the last files", || {
         let seen = node.run_in("victim", "main", "cat /conf/word")?;
@@ -176,7 +156,7 @@ fn cve_2017_1002102_links_appear_while_files_are_published() -> Result<()> {
     canary.check()?;
     symlink(&canary.root, dir.join("..2021_01_01_00_00_00.1"))?;
     node.manifests.remove_pod("victim")?;
-    wait_no_trace(&node, "victim", &uid)?;
+    node.wait_no_trace("victim", &uid)?;
     canary.check()
 }
 
@@ -228,7 +208,7 @@ fn cve_2023_3955_names_are_names() -> Result<()> {
     })?;
     for name in ["volume", "shell", "host", "item", "data", "absolute", "part", "whole", "uid"] {
         let file = node.manifests.path().join(format!("{name}.json"));
-        wait_log(&node, &format!("has no good version file={file:?}"))?;
+        node.wait_klet_logs(&format!("has no good version file={file:?}"))?;
         assert_eq!(node.in_runtime(name)?, (vec![], vec![]), "{name} runs");
     }
     assert!(!mark.exists());
@@ -267,7 +247,7 @@ fn pipes_and_devices_in_the_place_of_files_hold_nobody_up() -> Result<()> {
         condition.is_ok_and(|condition| condition.message.contains("pipe is not a file"))
     })?;
     node.manifests.remove_pod("odd")?;
-    wait_no_trace(&node, "odd", &uid)
+    node.wait_no_trace("odd", &uid)
 }
 
 /// A link where klet made a directory leads its removal nowhere.
@@ -286,7 +266,7 @@ fn an_empty_directory_that_became_a_link() -> Result<()> {
     fs::rename(&dir, dir.with_file_name("w"))?;
     symlink(&canary.root, &dir)?;
     node.manifests.remove_pod("web")?;
-    wait_no_trace(&node, "web", &uid)?;
+    node.wait_no_trace("web", &uid)?;
     canary.check()
 }
 
@@ -319,12 +299,12 @@ fn what_a_container_mounted_in_its_volume_is_kept() -> Result<()> {
     let point = volume_dir(&node, &uid, "empty-dir", "v").join("in");
     let seen = point.join("word").exists();
     node.manifests.remove_pod("web")?;
-    let told = wait_log(&node, &format!("will not remove {}", point.display()));
+    let told = node.wait_klet_logs(&format!("will not remove {}", point.display()));
     let kept = canary.check();
     unmount(&point, UnmountFlags::DETACH).context("cannot unmount")?;
     assert!(seen, "the mount reached the host");
     told?;
     kept?;
-    wait_no_trace(&node, "web", &uid)?;
+    node.wait_no_trace("web", &uid)?;
     canary.check()
 }

@@ -18,32 +18,12 @@ fn pod_dir(node: &Node, uid: &str) -> PathBuf {
     node.klet.root_dir().join("pods").join(uid)
 }
 
-/// Waits until neither the pod's directory nor a mount in it is left.
-fn wait_no_trace(node: &Node, name: &str, uid: &str) -> Result<()> {
-    node.wait_gone(name)?;
-    let dir = pod_dir(node, uid);
-    node.eventually(&format!("{name} to leave no trace"), || {
-        let mounts = host::mounts_below(&dir)?;
-        ensure!(mounts.is_empty(), "still mounted: {mounts:?}");
-        ensure!(!dir.exists(), "{} is still there", dir.display());
-        Ok(())
-    })
-}
-
 /// The first line of a container that has these words in it.
 fn wait_line(node: &Node, name: &str, container: &str, words: &str) -> Result<String> {
     node.eventually(&format!("{container} of {name} to say {words:?}"), || {
         let said = node.log(name, container, 0)?.lines()?;
         let line = said.iter().find(|line| line.text.contains(words));
         Ok(line.with_context(|| format!("it said {} lines", said.len()))?.text.clone())
-    })
-}
-
-fn klet_says(node: &Node, words: &str) -> Result<()> {
-    node.eventually(&format!("klet to say {words:?}"), || {
-        let log = fs::read_to_string(node.klet.log_path())?;
-        ensure!(log.contains(words), "it said\n{}", node.klet.log_tail());
-        Ok(())
     })
 }
 
@@ -92,7 +72,7 @@ fn containers_share_empty_directories() -> Result<()> {
     assert!(host::mounts_below(&dir)?.len() >= 3, "memory, and two parts");
 
     node.manifests.remove_pod("web")?;
-    wait_no_trace(&node, "web", &view.uid)
+    node.wait_no_trace("web", &view.uid)
 }
 
 #[test]
@@ -133,8 +113,8 @@ fn data_outlives_containers_and_klet_but_not_the_pod() -> Result<()> {
     node.klet.kill9()?;
     node.manifests.clear()?;
     node.klet.restart()?;
-    wait_no_trace(&node, "disk", &uids[0])?;
-    wait_no_trace(&node, "memory", &uids[1])
+    node.wait_no_trace("disk", &uids[0])?;
+    node.wait_no_trace("memory", &uids[1])
 }
 
 #[test]
@@ -155,7 +135,7 @@ fn a_pod_that_ended_keeps_no_mount() -> Result<()> {
     })?;
     assert_eq!(node.pod("done")?.phase, "Succeeded");
     node.manifests.remove_pod("done")?;
-    wait_no_trace(&node, "done", &view.uid)
+    node.wait_no_trace("done", &view.uid)
 }
 
 #[test]
@@ -209,7 +189,7 @@ fn paths_of_the_host() -> Result<()> {
     node.wait_running("absent")?;
     let uid = node.wait_running("any")?.uid;
     node.manifests.remove_pod("any")?;
-    wait_no_trace(&node, "any", &uid)?;
+    node.wait_no_trace("any", &uid)?;
     assert_eq!(fs::read_to_string(host_dir.join("dir/word"))?, "from the pod\n");
     Ok(())
 }
@@ -233,7 +213,7 @@ fn what_somebody_mounted_in_a_volume_is_never_removed() -> Result<()> {
 
     node.manifests.remove_pod("web")?;
     let named = format!("will not remove {}: something is mounted there", target.display());
-    let held = klet_says(&node, &named);
+    let held = node.wait_klet_logs(&named);
     // A new life finds the same, and says so.
     node.klet.kill9()?;
     let said_before = fs::read_to_string(node.klet.log_path())?.matches(&named).count();
@@ -250,7 +230,7 @@ fn what_somebody_mounted_in_a_volume_is_never_removed() -> Result<()> {
     assert_eq!(kept, "precious");
     assert!(own, "nothing is removed while something is mounted there");
     node.klet.restart()?;
-    wait_no_trace(&node, "web", &view.uid)?;
+    node.wait_no_trace("web", &view.uid)?;
     assert_eq!(read(&precious.join("data")), "precious");
     Ok(())
 }
@@ -278,7 +258,7 @@ fn mounts_made_later_are_seen_by_who_asks() -> Result<()> {
     unmount(&target, UnmountFlags::DETACH).context("cannot unmount")?;
     assert_eq!((seen?.trim(), unseen?.trim()), ("later", "0"));
     node.manifests.remove_pod("web")?;
-    wait_no_trace(&node, "web", &view.uid)
+    node.wait_no_trace("web", &view.uid)
 }
 
 #[test]

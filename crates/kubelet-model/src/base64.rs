@@ -1,64 +1,38 @@
-//! Standard base64, written padded and read as Go reads it: line breaks are skipped.
+//! Standard base64, written padded and read as Go reads it: line breaks are skipped,
+//! and bits behind the last byte say nothing.
 //!
 //! Pure. Upstream: encoding/base64.
 
-const SYMBOLS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+const PADDED: GeneralPurpose = engine(DecodePaddingMode::RequireCanonical);
+const BARE: GeneralPurpose = engine(DecodePaddingMode::RequireNone);
+
+const fn engine(padding: DecodePaddingMode) -> GeneralPurpose {
+    let config = GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
+    GeneralPurpose::new(&STANDARD, config.with_decode_padding_mode(padding))
+}
 
 /// The bytes of text that is padded to its full length; `None` if it is no base64.
 pub fn decode_padded(text: &str) -> Option<Vec<u8>> {
-    let symbols = text.bytes().filter(|symbol| !is_break(*symbol)).count();
-    symbols.is_multiple_of(4).then(|| decode(text)).flatten()
+    PADDED.decode(without_breaks(text)).ok()
 }
 
 /// The bytes of text that is padded or not; `None` if it is no base64.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
-    let symbols: Vec<u8> = text.bytes().filter(|symbol| !is_break(*symbol)).collect();
-    let padding = symbols.iter().rev().take_while(|b| **b == b'=').count();
-    let digits = &symbols[..symbols.len() - padding];
-    let padded = padding > 0;
-    if padding > 2 || (padded && !symbols.len().is_multiple_of(4)) || digits.len() % 4 == 1 {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
-    for chunk in digits.chunks(4) {
-        let mut word = 0_u32;
-        for symbol in chunk {
-            word = word << 6 | u32::from(value(*symbol)?);
-        }
-        word <<= 6 * (4 - chunk.len());
-        bytes.extend_from_slice(&word.to_be_bytes()[1..chunk.len()]);
-    }
-    Some(bytes)
+    let text = without_breaks(text);
+    PADDED.decode(&text).or_else(|_| BARE.decode(&text)).ok()
 }
 
 /// The bytes as padded text.
 pub fn encode(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
-        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..4 {
-            let digit = (word >> (18 - 6 * place) & 63) as usize;
-            let past_the_end = place > chunk.len();
-            text.push(if past_the_end { '=' } else { char::from(SYMBOLS[digit]) });
-        }
-    }
-    text
+    PADDED.encode(bytes)
 }
 
-fn is_break(symbol: u8) -> bool {
-    matches!(symbol, b'\n' | b'\r')
-}
-
-fn value(symbol: u8) -> Option<u8> {
-    match symbol {
-        b'A'..=b'Z' => Some(symbol - b'A'),
-        b'a'..=b'z' => Some(symbol - b'a' + 26),
-        b'0'..=b'9' => Some(symbol - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    }
+fn without_breaks(text: &str) -> String {
+    text.replace(['\n', '\r'], "")
 }
 
 #[cfg(test)]

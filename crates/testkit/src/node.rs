@@ -13,6 +13,7 @@ use crate::binaries;
 use crate::container_log::ContainerLog;
 use crate::containerd::{Containerd, ContainerdOptions};
 use crate::cri_client::Cri;
+use crate::host;
 use crate::klet::{Klet, KletOptions};
 use crate::manifest::ManifestDir;
 use crate::pods::PodView;
@@ -224,6 +225,27 @@ impl Node {
             let (sandboxes, containers) = self.in_runtime(manifest)?;
             ensure!(sandboxes.is_empty(), "the runtime still has {sandboxes:?}");
             ensure!(containers.is_empty(), "the runtime still has {containers:?}");
+            Ok(())
+        })
+    }
+
+    /// Waits until the pod is gone, and neither its directory nor a mount in it is left.
+    pub fn wait_no_trace(&self, manifest: &str, uid: &str) -> Result<()> {
+        self.wait_gone(manifest)?;
+        let dir = self.klet.root_dir().join("pods").join(uid);
+        self.eventually(&format!("{manifest} to leave no trace"), || {
+            let mounts = host::mounts_below(&dir)?;
+            ensure!(mounts.is_empty(), "still mounted: {mounts:?}");
+            ensure!(!dir.exists(), "{} is still there", dir.display());
+            Ok(())
+        })
+    }
+
+    /// Waits until klet's own log has these words.
+    pub fn wait_klet_logs(&self, words: &str) -> Result<()> {
+        self.eventually(&format!("klet to log {words:?}"), || {
+            let log = std::fs::read_to_string(self.klet.log_path())?;
+            ensure!(log.contains(words), "it said\n{}", self.klet.log_tail());
             Ok(())
         })
     }

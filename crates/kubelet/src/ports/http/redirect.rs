@@ -4,6 +4,7 @@ use hyper::Uri;
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, WWW_AUTHENTICATE};
 use kubelet_model::base64;
 use kubelet_model::manifest::Origin;
+use percent_encoding::percent_decode_str;
 
 /// Parses a URL that can be fetched.
 pub(super) fn parse(url: &str) -> Result<Uri, String> {
@@ -29,30 +30,10 @@ pub(super) fn take_login(url: &str) -> (String, Option<String>) {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let Some(at) = rest[..end].rfind('@') else { return whole() };
     let (user, password) = rest[..at].split_once(':').unwrap_or((&rest[..at], ""));
-    let login = [percent_decoded(user), b":".to_vec(), percent_decoded(password)].concat();
+    let decoded = |text| percent_decode_str(text).collect::<Vec<u8>>();
+    let login = [decoded(user), b":".to_vec(), decoded(password)].concat();
     let value = format!("Basic {}", base64::encode(&login));
     (format!("{scheme}://{}", &rest[at + 1..]), Some(value))
-}
-
-/// `%3A` and the like as bytes; what is not such a sequence stays.
-fn percent_decoded(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, more)) = rest.split_first() {
-        let digits = more.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        let code = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
-        match code.filter(|_| *first == b'%') {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &more[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = more;
-            }
-        }
-    }
-    bytes
 }
 
 /// The URL a `Location` header leads to.
