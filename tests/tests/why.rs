@@ -132,7 +132,8 @@ fn containers_that_fail_and_containers_that_wait() -> Result<()> {
         script("crash", "echo cannot read /etc/app.conf; exit 3"),
         script("hook", runs).with("lifecycle", hook),
         script("probe", runs).with("readinessProbe", probe),
-        script("live", STUBBORN).with("livenessProbe", lives).grace(1),
+        script("live", STUBBORN).with("livenessProbe", lives.clone()).grace(1),
+        script("deaf", STUBBORN).with("livenessProbe", lives).grace(600),
         PodManifest::new("init").init("first", runs).container("main", runs),
     ];
     for pod in &pods {
@@ -193,6 +194,17 @@ fn containers_that_fail_and_containers_that_wait() -> Result<()> {
             "main keeps ending",
             "Its liveness probe failed and so klet stopped it",
             "Next: start main again ",
+        ],
+    )?;
+    says(
+        &node,
+        "deaf",
+        &[
+            "main is being stopped, because its liveness probe failed. The probe runs `/bin/false`.",
+            "Waits for: its end: it was told to end",
+            "(since ",
+            "In flight: StopContainer main, which kills after ",
+            "Last error: Liveness probe failed",
         ],
     )?;
     says(

@@ -64,6 +64,8 @@ pub fn run(options: &Options) -> Result<()> {
     say(format_args!("to ask it, in another shell (then `klet pods`, `klet why POD`):"));
     say(format_args!("  export PATH={}:$PATH", programs.parent().unwrap_or(&programs).display()));
     say(format_args!("  export KLET_SOCKET={}", klet.root_dir().join("klet.sock").display()));
+    say(format_args!("its flags, as for `klet check`:"));
+    say(format_args!("  {}", klet.flags().join(" ")));
     say(format_args!("Ctrl-C ends everything\n"));
 
     let watched = watch(&mut klet, &interrupt);
@@ -101,11 +103,15 @@ fn copy(from: &Path, to: &ManifestDir) -> Result<usize> {
     Ok(count)
 }
 
-/// Prints a line whenever a pod's state changes.
+/// Prints a line whenever a pod's state changes. A klet that somebody kills is started
+/// again, as a service manager would.
 fn watch(klet: &mut Klet, interrupt: &Interrupt) -> Result<()> {
     let mut shown: BTreeMap<String, String> = BTreeMap::new();
     while !interrupt.is_set() {
-        klet.check_alive()?;
+        if let Err(ended) = klet.check_alive() {
+            say(format_args!("{ended:#}; starting it again, containers go on"));
+            klet.restart()?;
+        }
         let now: BTreeMap<String, String> =
             klet.pods()?.iter().map(|pod| (pod.name.clone(), describe(pod))).collect();
         for (name, line) in &now {

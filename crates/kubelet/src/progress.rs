@@ -136,6 +136,11 @@ impl Progress {
         self.calls.values().find_map(|call| call.pull.as_ref())
     }
 
+    /// The step by which a container is being stopped.
+    pub fn stop_of(&self, container: &str) -> Option<&Doing> {
+        self.doing.iter().find(|step| step.what.strip_prefix("stop ") == Some(container))
+    }
+
     /// What is under way, as exactly as it is known, oldest first.
     pub fn under_way(&self) -> impl Iterator<Item = &Doing> {
         let steps = self.doing.iter().filter(|_| self.calls.is_empty());

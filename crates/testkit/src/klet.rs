@@ -114,18 +114,21 @@ impl Klet {
         config
     }
 
+    /// The flags it is started with.
+    pub fn flags(&self) -> Vec<String> {
+        let mut flags = vec![
+            format!("--config={}", self.config_path().display()),
+            format!("--root-dir={}", self.root_dir().display()),
+            format!("--hostname-override={}", self.options.node_name),
+        ];
+        flags.extend_from_slice(&self.flags);
+        flags
+    }
+
     /// Starts the process and does not wait for it.
     pub fn launch(&mut self) -> Result<()> {
         let mut command = Command::new(&self.options.binary);
-        command
-            .arg("kubelet")
-            .arg("--config")
-            .arg(self.config_path())
-            .arg("--root-dir")
-            .arg(self.root_dir())
-            .arg("--hostname-override")
-            .arg(&self.options.node_name)
-            .args(&self.flags);
+        command.arg("kubelet").args(self.flags());
         self.process = Some(Process::spawn("klet", &mut command, &self.log_path())?);
         Ok(())
     }

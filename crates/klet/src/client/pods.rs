@@ -132,17 +132,21 @@ impl Shown {
     fn cells(&self, item: &PodItem, now: Timestamp, timed: bool) -> Vec<String> {
         let pod = &item.pod;
         let status = pod.status.as_ref();
-        let summary = summarise(item, now);
+        let summary = summarise(item);
         let began = status.and_then(|status| status.start_time.as_ref()).map(|time| time.0);
         let ip = status.and_then(|status| status.pod_ip.clone());
         let age = if timed { table::age(began, now) } else { String::new() };
+        let restarts = match summary.restarted.filter(|_| timed) {
+            Some(at) => format!("{} ({} ago)", summary.restarts, table::age(Some(at), now)),
+            None => summary.restarts.to_string(),
+        };
         let mut row = Vec::new();
         row.extend(self.all.then(|| which::namespace(pod).to_owned()));
         row.extend([
             which::name(pod).to_owned(),
             summary.ready,
             summary.status,
-            summary.restarts,
+            restarts,
             age,
             ip.unwrap_or_else(|| "<none>".to_owned()),
         ]);
@@ -190,5 +194,25 @@ mod tests {
         // A watch does not repeat a row because a second has passed.
         assert_eq!(shown.cells(&item(90), now, false), shown.cells(&item(91), now, false));
         assert_ne!(shown.cells(&item(90), now, true), shown.cells(&item(91), now, true));
+    }
+
+    #[test]
+    fn a_watch_does_not_repeat_a_pod_because_its_restart_grows_old() {
+        let pod = serde_json::json!({"spec": {"containers": [{"name": "a"}]}, "status": {"containerStatuses": [{
+            "name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 2, "state": {"running": {}},
+            "lastState": {"terminated": {"exitCode": 1, "finishedAt": "1970-01-01T00:15:00Z"}},
+        }]}});
+        let item = PodItem {
+            pod: serde_json::from_value(pod).unwrap(),
+            doing: Vec::new(),
+            in_flight: Vec::new(),
+            pull: None,
+            ending: false,
+        };
+        let shown = Shown { namespace: None, all: false, wide: false };
+        let cells =
+            |second, timed| shown.cells(&item, Timestamp::from_second(second).unwrap(), timed);
+        assert_eq!(cells(1_000, true)[3], "2 (100s ago)");
+        assert_eq!(cells(1_000, false), cells(1_001, false));
     }
 }

@@ -7,8 +7,6 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodSpec, PodStatus};
 
 use kubelet::server::local::wire::PodItem;
 
-use super::table::age;
-
 /// Characters of a waiting message shown behind its reason.
 const MESSAGE_CHARS_MAX: usize = 48;
 
@@ -19,12 +17,14 @@ pub struct Summary {
     pub ready: String,
     /// The state, or the reason for it.
     pub status: String,
-    /// How often containers were restarted, and when last.
-    pub restarts: String,
+    /// How often containers were restarted.
+    pub restarts: i64,
+    /// When that was last.
+    pub restarted: Option<Timestamp>,
 }
 
 /// Sums up a pod.
-pub fn summarise(item: &PodItem, now: Timestamp) -> Summary {
+pub fn summarise(item: &PodItem) -> Summary {
     let pod = &item.pod;
     let (spec, status) =
         (pod.spec.clone().unwrap_or_default(), pod.status.clone().unwrap_or_default());
@@ -48,14 +48,11 @@ pub fn summarise(item: &PodItem, now: Timestamp) -> Summary {
     }
     let sidecars = spec.init_containers.iter().flatten();
     let sidecars = sidecars.filter(|one| one.restart_policy.as_deref() == Some("Always")).count();
-    let restarts = match count.last.filter(|_| count.restarts > 0) {
-        Some(at) => format!("{} ({} ago)", count.restarts, age(Some(at), now)),
-        None => count.restarts.to_string(),
-    };
     Summary {
         ready: format!("{}/{}", count.ready, spec.containers.len() + sidecars),
         status: text,
-        restarts,
+        restarts: count.restarts,
+        restarted: count.last.filter(|_| count.restarts > 0),
     }
 }
 
@@ -156,17 +153,25 @@ fn waiting_text(reason: &str, message: Option<&str>) -> String {
     format!("{reason}{}", progress(message.filter(|_| making)))
 }
 
-/// The message in brackets. Of pulls the agent tells apart from the status.
+/// The message in brackets. Of pulls the agent tells apart from the status; of volumes
+/// their names are enough.
 fn progress(message: Option<&str>) -> String {
     let line = message.and_then(|message| message.lines().next()).unwrap_or_default();
+    let volumes = line.strip_prefix("unmounted volumes=[").and_then(|rest| rest.split_once(']'));
+    if let Some((names, _)) = volumes {
+        return bracketed(&format!("volumes: {names}"));
+    }
     let is_pull = ["Pulling image \"", "Pull of image \""].iter().any(|p| line.starts_with(p));
     if is_pull { String::new() } else { bracketed(line) }
 }
 
 /// A remark in brackets, short enough for a column.
 fn bracketed(remark: &str) -> String {
-    let cut: String = remark.chars().take(MESSAGE_CHARS_MAX).collect();
-    if cut.is_empty() { cut } else { format!(" ({cut})") }
+    match remark.char_indices().nth(MESSAGE_CHARS_MAX) {
+        Some((end, _)) => format!(" ({}…)", &remark[..end]),
+        None if remark.is_empty() => String::new(),
+        None => format!(" ({remark})"),
+    }
 }
 
 fn is_true(status: &PodStatus, condition: &str) -> bool {
@@ -192,8 +197,7 @@ mod tests {
     fn row_pulling(spec: Value, status: Value, pull: Option<&str>) -> String {
         let pod = serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": status}))
             .unwrap();
-        let Summary { ready, status, restarts } =
-            summarise(&item(pod, pull), Timestamp::from_second(1_000).unwrap());
+        let Summary { ready, status, restarts, .. } = summarise(&item(pod, pull));
         format!("{ready} {status} {restarts}")
     }
 
@@ -230,6 +234,14 @@ mod tests {
             row(one(), state(pulling)),
             "0/1 ContainerCreating (pulling image: 3 of 9 MB) 0"
         );
+        let creating = |message: &str| {
+            let waiting = json!({"reason": "ContainerCreating", "message": message});
+            row(one(), state(json!({"waiting": waiting})))
+        };
+        let message = "unmounted volumes=[data settings], unattached volumes=[]: not found";
+        assert_eq!(creating(message), "0/1 ContainerCreating (volumes: data settings) 0");
+        let cut = format!("0/1 ContainerCreating ({}…) 0", "é".repeat(48));
+        assert_eq!(creating(&"é".repeat(49)), cut);
     }
 
     #[test]
@@ -237,7 +249,7 @@ mod tests {
         let shown = |phase: &str| {
             let pod = json!({"spec": one(), "status": {"phase": phase}});
             let item = PodItem { ending: true, ..item(serde_json::from_value(pod).unwrap(), None) };
-            summarise(&item, Timestamp::UNIX_EPOCH).status
+            summarise(&item).status
         };
         assert_eq!(["Running", "Failed"].map(shown), ["Terminating", "Failed"]);
     }
@@ -265,7 +277,9 @@ mod tests {
             "name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 2, "state": {"running": {}},
             "lastState": {"terminated": {"exitCode": 1, "finishedAt": "1970-01-01T00:15:00Z"}},
         }]});
-        assert_eq!(row(one(), status), "1/1 Running 2 (100s ago)");
+        let pod = json!({"spec": one(), "status": status});
+        let found = summarise(&item(serde_json::from_value(pod).unwrap(), None));
+        assert_eq!((found.restarts, found.restarted), (2, Timestamp::from_second(900).ok()));
     }
 
     #[test]

@@ -35,6 +35,21 @@ const PLAIN_ANSWER: &str = "server gave HTTP response to HTTPS client";
 pub struct HookMetrics {
     /// Requests meant to be encrypted that a server took only in the clear.
     pub(super) http_fallbacks: Counter,
+    /// Pauses that were given up before their time was over.
+    pub(super) pauses_cut_short: Counter,
+}
+
+/// A pause under way; dropped before its end, it was cut short.
+struct Pause<'c> {
+    cut_short: Option<&'c Counter>,
+}
+
+impl Drop for Pause<'_> {
+    fn drop(&mut self) {
+        if let Some(counter) = self.cut_short {
+            counter.inc();
+        }
+    }
 }
 
 impl HookMetrics {
@@ -44,6 +59,11 @@ impl HookMetrics {
             "kubelet_lifecycle_handler_http_fallbacks",
             "HTTPS hooks that succeeded over HTTP",
             self.http_fallbacks.clone(),
+        );
+        to.register(
+            "kubelet_sleep_action_terminated_early",
+            "Sleep hooks that were given up before their time was over",
+            self.pauses_cut_short.clone(),
         );
     }
 }
@@ -102,7 +122,9 @@ impl Executor {
             return self.send_request(name, get, ports).await;
         }
         if let Some(pause) = &hook.sleep {
+            let mut under_way = Pause { cut_short: Some(&self.hooks.pauses_cut_short) };
             sleep(Duration::from_secs(u64::try_from(pause.seconds).unwrap_or(0))).await;
+            under_way.cut_short = None;
             return Ok(());
         }
         Err(format!("the hook of container {name} has no handler that can be run"))

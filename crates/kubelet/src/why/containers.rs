@@ -7,7 +7,7 @@ use kubelet_model::{
 
 use super::advice::{full_name, logs_command};
 use super::waiting::Case;
-use super::{Finding, Rank, WhyFacts, exits, not_ready, render, waiting};
+use super::{Finding, Rank, WhyFacts, exits, not_ready, render, stopping, waiting};
 
 /// What is found about the pod's containers, in the order of their statuses.
 pub(super) fn findings(facts: &WhyFacts<'_>) -> Vec<Finding> {
@@ -49,6 +49,9 @@ fn finding(case: Case<'_>) -> Option<Finding> {
     if let Some(ended) = &state.terminated {
         let bad = ended.exit_code != 0 || ended.reason.as_deref() == Some("OOMKilled");
         return bad.then(|| ended_badly(case, ended));
+    }
+    if let Some(finding) = stopping::answer(facts, container, status) {
+        return Some(finding);
     }
     // Nobody waits for the readiness of these.
     let counts = !matches!(kind, ContainerKind::Init | ContainerKind::Ephemeral);

@@ -1,10 +1,12 @@
 //! What exit codes mean, and what to do about them. Pure.
 
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubelet_model::{RestartPolicy, WaitReason};
 
 use super::WhyFacts;
 use super::advice::{full_name, is_of, memory_limit};
+use crate::events::Event;
 
 /// Reason of an end that nobody saw.
 const UNKNOWN: &str = "ContainerStatusUnknown";
@@ -54,21 +56,31 @@ pub(super) fn meaning(ended: &ContainerStateTerminated) -> String {
     text.to_owned()
 }
 
-/// The probe that had an instance killed, if one had: the last that this container
-/// was killed for, unless that was before the instance began.
+/// What is told of a container's instance being killed: the last time that this
+/// container was, unless that was before the instance began.
+pub(super) fn killing<'e>(
+    facts: &WhyFacts<'e>,
+    container: &str,
+    began: Option<&Time>,
+) -> Option<&'e Event> {
+    let mut events = facts.events.iter().rev();
+    let killing = events.find(|event| event.reason == "Killing" && is_of(event, container))?;
+    began.is_none_or(|began| killing.last >= began.0).then_some(killing)
+}
+
+/// The kind of probe that such an event blames.
+pub(super) fn blamed_probe<'e>(killing: &'e Event, container: &str) -> Option<&'e str> {
+    let kind = killing.message.strip_prefix(&format!("Container {container} failed "))?;
+    Some(kind.strip_suffix("probe, will be restarted")?.trim())
+}
+
+/// The probe that had an instance killed, if one had.
 pub(super) fn killed_by_probe(
     facts: &WhyFacts<'_>,
     container: &str,
     ended: &ContainerStateTerminated,
 ) -> Option<String> {
-    let began = ended.started_at.as_ref().map(|time| time.0);
-    let mut events = facts.events.iter().rev();
-    let killing = events.find(|event| event.reason == "Killing" && is_of(event, container))?;
-    if began.is_some_and(|began| killing.last < began) {
-        return None;
-    }
-    let kind = killing.message.strip_prefix(&format!("Container {container} failed "))?;
-    let kind = kind.strip_suffix("probe, will be restarted")?.trim();
+    let kind = blamed_probe(killing(facts, container, ended.started_at.as_ref())?, container)?;
     Some(format!(
         "Its {kind} probe failed and so klet stopped it: see the {kind}Probe in the manifest and `klet events {}`.",
         full_name(facts.pod)

@@ -17,6 +17,7 @@ mod pod;
 mod render;
 mod resize;
 pub mod stamp;
+mod stopping;
 #[cfg(test)]
 mod tests;
 mod volumes;

@@ -60,7 +60,11 @@ fn successes(probe: &Probe) -> String {
 }
 
 /// The newest failed probe of that kind.
-fn last_failure<'e>(events: &'e [Event], container: &str, kind: &str) -> Option<&'e Event> {
+pub(super) fn last_failure<'e>(
+    events: &'e [Event],
+    container: &str,
+    kind: &str,
+) -> Option<&'e Event> {
     events.iter().rev().find(|event| {
         event.reason == "Unhealthy"
             && is_of(event, container)
@@ -69,7 +73,7 @@ fn last_failure<'e>(events: &'e [Event], container: &str, kind: &str) -> Option<
 }
 
 /// What to do about a probe, from what it said last.
-fn advice(probe: &Probe, said: Option<&str>) -> Vec<String> {
+pub(super) fn advice(probe: &Probe, said: Option<&str>) -> Vec<String> {
     let text = said.unwrap_or_default().to_lowercase();
     let has = |needle: &str| text.contains(needle);
     let seconds = probe.timeout_seconds.unwrap_or(1);

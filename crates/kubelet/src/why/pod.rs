@@ -16,7 +16,7 @@ pub fn explain(facts: &WhyFacts<'_>) -> Explanation {
     findings.sort_by_key(|one| std::cmp::Reverse(one.rank));
     let mut findings = findings.into_iter();
     let main = findings.next().unwrap_or_else(|| fine(facts));
-    let also = findings.filter(|one| one.rank > Rank::Fine).map(|one| one.headline);
+    let also = findings.filter(|one| one.rank > Rank::Underway).map(|one| one.headline);
     let also = also.chain(facts.namesakes.iter().map(manifests::ignored)).collect();
     let progress = facts.progress;
     let failed = progress.and_then(|progress| progress.last_error.as_ref()).map(|error| {

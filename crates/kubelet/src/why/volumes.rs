@@ -65,12 +65,17 @@ pub(super) fn answer(volumes: &[String], problems: &[String], leaving: bool) -> 
             .waits_for(format!("{noun} {names}"))
             .advise("Nothing: this takes moments.");
     };
-    let headline = match leaving {
-        true => format!("The pod's {noun} cannot be unmounted: {first}"),
-        false => format!("The pod's {noun} cannot be mounted: {names}."),
+    let (headline, until_then) = match leaving {
+        true => {
+            (format!("The pod's {noun} cannot be unmounted: {first}"), "the pod is not gone before")
+        }
+        false => (
+            format!("The pod's {noun} cannot be mounted: {names}."),
+            "none of its containers starts before",
+        ),
     };
     let finding = Finding::new(Rank::Blocked, headline)
-        .waits_for(format!("{noun} {names}; nothing of the pod starts or is removed before"))
+        .waits_for(format!("{noun} {names}; {until_then}"))
         .error(problems.join("; "));
     let known = ADVICE.iter().filter(|(words, _)| problems.iter().any(|p| p.contains(words)));
     let finding = known.fold(finding, |finding, (_, advice)| finding.advise(*advice));

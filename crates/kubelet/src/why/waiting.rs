@@ -204,10 +204,7 @@ fn crash_loop(case: Case<'_>) -> Finding {
     let (code, meaning) = (last.exit_code, exits::meaning(last));
     let headline = format!("{name} keeps ending: exit code {code}, {meaning}.");
     let mut finding = Finding::new(Rank::Failed, headline)
-        .waits_for(format!(
-            "the end of its back-off; restarted {} times so far",
-            case.status.restart_count
-        ))
+        .waits_for(format!("the end of its back-off; restarted {} so far", times(case.status)))
         .since(finished)
         .error(last.message.clone().unwrap_or_default());
     finding.next = next;
@@ -218,6 +215,13 @@ fn crash_loop(case: Case<'_>) -> Finding {
     let logs = logs_command(case.facts.pod, name, true);
     finding.advice.extend(exits::advice(last, case.container, case.policy(), &logs));
     finding
+}
+
+fn times(status: &ContainerStatus) -> String {
+    match status.restart_count {
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
+    }
 }
 
 /// When the back-off ends: `back-off 40s restarting …`, counted from the end.

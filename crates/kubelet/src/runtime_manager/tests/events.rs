@@ -176,3 +176,14 @@ async fn a_hook_that_falls_back_to_plain_http() {
     assert_eq!(kinds(&bench).last(), Some(&(EventType::Warning, "LifecycleHTTPFallback")));
     assert_eq!(bench.means.hooks.http_fallbacks.get(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_that_is_given_up_is_counted() {
+    let bench = Bench::new(|_, _| {});
+    let hook = r#","lifecycle":{"postStart":{"sleep":{"seconds":5}}}"#;
+    let cut_short = || bench.means.hooks.pauses_cut_short.get();
+    start(&bench, hook).await.unwrap();
+    assert_eq!(cut_short(), 0);
+    tokio::time::timeout(Duration::from_secs(3), start(&bench, hook)).await.unwrap_err();
+    assert_eq!(cut_short(), 1);
+}

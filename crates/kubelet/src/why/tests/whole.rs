@@ -39,16 +39,21 @@ fn what_the_worker_does_is_told() {
 }
 
 #[test]
-fn the_gravest_comes_first_and_the_rest_is_named() {
+fn the_gravest_comes_first_and_what_else_is_wrong_is_named() {
     let spec = json!({"containers": [{"name": "a", "image": "A"}, {"name": "b"}]});
-    let status = json!({"phase": "Pending", "containerStatuses": [
+    let status = |of_a: &str| {
+        json!({"phase": "Pending", "containerStatuses": [
         {"name": "a", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-         "state": {"waiting": {"reason": "ContainerCreating"}}},
+         "state": {"waiting": {"reason": of_a}}},
         {"name": "b", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-         "state": {"waiting": {"reason": "ErrImageNeverPull"}}}]});
-    let found = Case::new(spec, status).explain();
+         "state": {"waiting": {"reason": "ErrImageNeverPull"}}}]})
+    };
+    let found = Case::new(spec.clone(), status("InvalidImageName")).explain();
+    assert!(found.headline.contains("image name of a"), "{found:?}");
+    assert!(found.also[0].contains("image of b") && found.also.len() == 1, "{found:?}");
+    let found = Case::new(spec, status("ContainerCreating")).explain();
     assert!(found.headline.contains("image of b"), "{found:?}");
-    assert_eq!(found.also, ["a is being made."]);
+    assert_eq!(found.also, [""; 0], "a is on its way: nothing is wrong with it");
 }
 
 #[test]
@@ -130,4 +135,30 @@ fn a_pod_that_is_not_ready_tells_of_its_probe() {
     let case = Case::new(one(startup), container_status(running, json!({})))
         .event("Unhealthy", "Startup probe failed: dial tcp: connection refused");
     has(&case.text(), &["its startup probe fails", "0.0.0.0", "longer than about 300 s"]);
+}
+
+#[test]
+fn a_container_that_is_being_stopped_tells_of_its_probe() {
+    let probe = json!({"livenessProbe": {"httpGet": {"path": "/live", "port": 8080}}});
+    let running = json!({"running": {"startedAt": "1970-01-01T00:50:00Z"}});
+    let mut status = container_status(running, json!({}));
+    status["phase"] = json!("Running");
+    status["containerStatuses"][0]["ready"] = json!(true);
+    let stopped = |case: Case| {
+        let since = Mono(Duration::from_secs(93));
+        let doing = vec![Doing::new("stop app", since)];
+        Case { progress: Some(Progress { doing, ..Progress::default() }), ..case }.text()
+    };
+    let case = || Case::new(one(probe.clone()), status.clone());
+    has(&case().text(), &["runs and is ready"]);
+    let failed = case()
+        .event("Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 503")
+        .event("Killing", "Container app failed liveness probe, will be restarted");
+    has(
+        &stopped(failed),
+        &["because its liveness probe failed", "/live", "since 7s ago", "statuscode: 503"],
+    );
+    let changed = case().event("Killing", "Container app definition changed, will be restarted");
+    has(&stopped(changed), &["app is being stopped: Container app definition changed"]);
+    has(&stopped(case()), &["app is being stopped.", "klet events default/web-n1"]);
 }
