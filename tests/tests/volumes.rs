@@ -236,6 +236,63 @@ fn what_somebody_mounted_in_a_volume_is_never_removed() -> Result<()> {
 }
 
 #[test]
+fn volumes_are_listed_measured_and_cleaned_up() -> Result<()> {
+    let node = Node::start()?;
+    let script = "dd if=/dev/zero of=/data/big bs=1M count=3; exec sleep 1000";
+    let volumes = json!([
+        {"name": "data", "emptyDir": {}},
+        {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}},
+        {"name": "absent", "hostPath": {"path": "/absent", "type": "Directory"}},
+    ]);
+    let pod = |name: &str, used: &[(&str, &str)]| {
+        let pod = PodManifest::script(name, script).grace(1);
+        pod.with("volumeMounts", mounts(used)).spec("volumes", volumes.clone())
+    };
+    node.manifests.put_pod(&pod("web", &[("data", "/data"), ("memory", "/memory")]))?;
+    node.manifests.put_pod(&pod("waits", &[("absent", "/absent")]))?;
+    let view = node.wait_running("web")?;
+    let text = node.wait_says(
+        &["volumes"],
+        &[
+            "default/web-n1 data emptyDir Ready 3.0Mi 2 ",
+            "default/web-n1 memory emptyDir Ready 0 1 8.0Mi of 8.0Mi",
+            "default/waits-n1 absent hostPath Waiting <none> <none> <none>",
+            "default/waits-n1 absent: MountVolume.SetUp failed for volume \"absent\" : hostPath type check",
+        ],
+    )?;
+    ensure!(!text.contains("clean"), "nothing is to be cleaned up: {text}");
+
+    let precious = node.containerd.dir().join("precious");
+    fs::create_dir(&precious)?;
+    fs::write(precious.join("data"), "precious")?;
+    let target = pod_dir(&node, &view.uid).join("volumes/kubernetes.io~empty-dir/data/inside");
+    fs::create_dir(&target)?;
+    mount_bind(&precious, &target).context("cannot mount")?;
+    let cleaned = (|| {
+        let needed = node.klet_says(&["volumes", "clean", "web-n1"]);
+        ensure!(needed.is_err(), "a pod that runs needs its volumes: {needed:?}");
+        node.manifests.remove_pod("web")?;
+        let left = format!("`klet volumes clean --dry-run {}` shows what keeps it", view.uid);
+        node.wait_says(&["volumes"], &["Leaving", "something is mounted there", &left])?;
+        let target = target.display();
+        let would = format!("would unmount {target}");
+        node.wait_says(&["volumes", "clean", "--dry-run", &view.uid], &[&would])?;
+        node.wait_says(
+            &["volumes", "clean", "web-n1"],
+            &[&format!("unmounted {target}"), "Nothing that was mounted was removed."],
+        )
+    })();
+    if cleaned.is_err() {
+        // It may be gone already.
+        unmount(&target, UnmountFlags::empty()).ok();
+    }
+    cleaned?;
+    node.wait_no_trace("web", &view.uid)?;
+    assert_eq!(read(&precious.join("data")), "precious");
+    Ok(())
+}
+
+#[test]
 fn mounts_made_later_are_seen_by_who_asks() -> Result<()> {
     let node = Node::start()?;
     let mount = |kind: &str| json!([{"name": "d", "mountPath": "/d", "mountPropagation": kind}]);

@@ -22,7 +22,7 @@ Examples:
 On a machine where klet runs:
   klet pods -A                                        how the pods are
   klet why web                                        what a pod waits for, and what to do
-  klet logs -f web; klet exec -it web -- sh; klet events; klet top; klet rm web
+  klet logs -f web; klet exec -it web -- sh; klet events; klet top; klet volumes; klet rm web
 
 Under the name kubelet (a link will do) it takes the kubelet's flags directly:
   ln -s klet kubelet && ./kubelet --config=kubelet.yaml";

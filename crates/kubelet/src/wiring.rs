@@ -31,6 +31,7 @@ pub struct Agent {
     probes: Probes,
     progress: ProgressBoard,
     url_news: UrlNews,
+    volumes: Volumes,
 }
 
 impl Agent {
@@ -66,12 +67,12 @@ impl Agent {
             progress: progress.clone(),
             images,
             allocations,
-            volumes,
+            volumes: volumes.clone(),
             objects,
             lanes: Arc::new(Semaphore::new(lanes)),
         };
         pod_workers::start(shared, desired);
-        Self { statuses, observations, metrics, recorder, probes, progress, url_news }
+        Self { statuses, observations, metrics, recorder, probes, progress, url_news, volumes }
     }
 
     /// Every pod the agent knows, with its status.
@@ -89,6 +90,7 @@ impl Agent {
             probes: self.probes.clone(),
             progress: self.progress.clone(),
             url_news: self.url_news.clone(),
+            volumes: self.volumes.clone(),
         }
     }
 }

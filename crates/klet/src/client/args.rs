@@ -3,13 +3,13 @@
 use clap::{Arg, ArgAction, Command};
 
 /// The names of the client's commands.
-pub const NAMES: [&str; 7] = ["pods", "logs", "exec", "events", "rm", "top", "why"];
+pub const NAMES: [&str; 8] = ["pods", "logs", "exec", "events", "rm", "top", "volumes", "why"];
 
 const POD: &str = "The pod: NAME or NAMESPACE/NAME; the node's name at its end may be left out";
 
 /// The client's commands.
-pub fn commands() -> [Command; 7] {
-    [pods(), logs(), exec(), events(), rm(), top(), why()]
+pub fn commands() -> [Command; 8] {
+    [pods(), logs(), exec(), events(), rm(), top(), volumes(), why()]
 }
 
 /// What every command of the client takes.
@@ -167,6 +167,40 @@ fn top() -> Command {
                 .value_parser(["name", "cpu", "memory"])
                 .default_value("name")
                 .help("What comes first"),
+        )
+}
+
+fn volumes() -> Command {
+    command("volumes", "List the volumes of pods, and what they hold")
+        .long_about(
+            "Every volume of every pod: its kind, whether it is there, how much it holds and how much room its file \
+             system has. Nothing is measured unless you ask.\n\nA pod that is gone leaves a volume behind if \
+             something else is mounted in it: klet never removes anything through a mount. `klet volumes clean` \
+             unmounts it, and klet then removes the rest.",
+        )
+        .after_help(
+            "Examples:\n  klet volumes\n  klet volumes -o wide               with their paths\n  \
+             klet volumes clean --dry-run web   what keeps the volumes of a pod that is gone",
+        )
+        .arg(namespace().help("Only volumes of this namespace's pods"))
+        .arg(
+            Arg::new("output")
+                .short('o')
+                .long("output")
+                .value_parser(["table", "wide", "json"])
+                .default_value("table")
+                .help("How to show them"),
+        )
+        .subcommand(
+            Command::new("clean")
+                .about("Unmount what keeps the volumes of a pod that is gone; nothing mounted is removed")
+                .arg(pod().help("The pod: NAME, NAMESPACE/NAME or its uid, as `klet volumes` shows it"))
+                .arg(
+                    Arg::new("dry-run")
+                        .long("dry-run")
+                        .action(ArgAction::SetTrue)
+                        .help("Only say what would be unmounted"),
+                ),
         )
 }
 

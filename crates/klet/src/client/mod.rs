@@ -15,6 +15,7 @@ mod summary;
 mod table;
 mod terminal;
 mod top;
+mod volumes;
 mod which;
 mod why;
 
@@ -45,6 +46,7 @@ pub fn run(name: &str, matches: &ArgMatches) -> ExitCode {
             "events" => events::run(&endpoint, matches).await,
             "rm" => remove::run(&endpoint, matches).await,
             "top" => top::run(&endpoint, matches).await,
+            "volumes" => volumes::run(&endpoint, matches).await,
             _ => why::run(&endpoint, matches).await,
         }
     });

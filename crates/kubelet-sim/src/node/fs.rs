@@ -12,6 +12,7 @@ use futures_util::StreamExt;
 use kubelet::ports::{
     ChangeStream, DirEntry, FileStamp, Fs, Links, NewFile, OpenFile, WriteAlarms,
 };
+use mounts::Usage;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -77,6 +78,18 @@ impl FileTree {
             Kind::File(content) => Some(content),
             Kind::Dir | Kind::Link(_) => None,
         }
+    }
+
+    /// How much a directory holds.
+    pub(crate) fn usage(&self, dir: &Path) -> Usage {
+        let below = self.nodes.iter().filter(|(path, _)| path.starts_with(dir));
+        below.fold(Usage::default(), |sum, (_, node)| {
+            let bytes = match &node.kind {
+                Kind::File(content) => u64::try_from(content.len()).unwrap_or(u64::MAX),
+                Kind::Dir | Kind::Link(_) => 0,
+            };
+            Usage { bytes: sum.bytes.saturating_add(bytes), inodes: sum.inodes + 1 }
+        })
     }
 
     /// Which file or directory a path names.

@@ -15,11 +15,16 @@ use mounts::host_path::{HostPathError, HostPathType};
 use mounts::mount::{HugePages, Tmpfs};
 use mounts::ownership::{ChangePolicy, FsGroup, Owned};
 use mounts::publish::Published;
-use mounts::{Beginning, MountsError};
+use mounts::{Beginning, MountsError, Space, Usage};
 use rand::RngExt;
 use tokio::time::sleep;
 
 use crate::world::{Life, State, World};
+
+/// Bytes of the one disk there is.
+const DISK_BYTES: u64 = 1 << 30;
+/// Files that it could hold.
+const DISK_INODES: u64 = 1 << 16;
 
 /// How long a caller waits for work.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -380,6 +385,21 @@ impl VolumeHost for SimVolumes {
                 return Ok(());
             }
             Err(HostPathError::Mismatch { path: checked, wanted: "directory" }.into())
+        })
+        .await
+    }
+
+    async fn usage(&self, dir: &Path) -> Result<Usage, VolumeError> {
+        let root = dir.to_owned();
+        self.run(dir, "measure", move |state| Ok(state.files.usage(&root))).await
+    }
+
+    async fn space(&self, path: &Path) -> Result<Space, VolumeError> {
+        self.run(path, "measure the file system of", |state| {
+            let Usage { bytes: used, inodes: inodes_used } = state.files.usage(Path::new("/"));
+            let (capacity, inodes) = (DISK_BYTES.max(used), DISK_INODES.max(inodes_used));
+            let (available, inodes_free) = (capacity - used, inodes - inodes_used);
+            Ok(Space { available, capacity, used, inodes, inodes_free, inodes_used })
         })
         .await
     }

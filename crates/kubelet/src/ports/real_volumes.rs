@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mounts::Beginning;
 use mounts::host_path::HostPathType;
 use mounts::mount::{HugePages, Tmpfs};
 use mounts::ownership::{ChangePolicy, FsGroup, Owned};
 use mounts::publish::Published;
+use mounts::{Beginning, Space, Usage};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -258,6 +258,18 @@ impl VolumeHost for RealVolumeHost {
     async fn check_host_path(&self, path: &Path, kind: HostPathType) -> Result<(), VolumeError> {
         let (what, checked) = (format!("checking for {kind:?} at"), path.to_owned());
         self.run(path, what, move || Ok(mounts::host_path::check(&checked, kind)?)).await
+    }
+
+    async fn usage(&self, dir: &Path) -> Result<Usage, VolumeError> {
+        let root = dir.to_owned();
+        let measure = move || Ok(mounts::usage(&root)?);
+        self.run(dir, "measuring".to_owned(), measure).await
+    }
+
+    async fn space(&self, path: &Path) -> Result<Space, VolumeError> {
+        let inside = path.to_owned();
+        let measure = move || Ok(mounts::space(&inside)?);
+        self.run(path, "measuring the file system of".to_owned(), measure).await
     }
 
     async fn remove_tree(&self, path: &Path) -> Result<(), VolumeError> {

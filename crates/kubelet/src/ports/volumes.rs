@@ -12,7 +12,7 @@ use mounts::host_path::{HostPathError, HostPathType};
 use mounts::mount::{HugePages, Tmpfs};
 use mounts::ownership::{ChangePolicy, FsGroup, Owned};
 use mounts::publish::{Payload, Published};
-use mounts::{Beginning, MountsError};
+use mounts::{Beginning, MountsError, Space, Usage};
 
 /// Why something could not be done to a volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -131,6 +131,10 @@ pub trait VolumeHost: Send + Sync + 'static {
     async fn clean_sub_paths(&self, root: &Path, volume: &str) -> Result<(), VolumeError>;
     /// Checks a path of the host, and makes what its type asks to make.
     async fn check_host_path(&self, path: &Path, kind: HostPathType) -> Result<(), VolumeError>;
+    /// How much a directory holds; mounts in it aside.
+    async fn usage(&self, dir: &Path) -> Result<Usage, VolumeError>;
+    /// Room of the file system a path is on.
+    async fn space(&self, path: &Path) -> Result<Space, VolumeError>;
     /// Removes a tree; a mount in it is an error that names it. Absent is fine.
     async fn remove_tree(&self, path: &Path) -> Result<(), VolumeError>;
     /// Is there anything of this name?

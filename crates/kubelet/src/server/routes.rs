@@ -17,6 +17,7 @@ use crate::pod_sources::UrlNews;
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
 use crate::status_manager::{PodView, Statuses};
+use crate::volume_manager::Volumes;
 
 /// What the endpoints look at.
 #[derive(Clone)]
@@ -35,6 +36,8 @@ pub struct View {
     pub progress: ProgressBoard,
     /// What is wrong with the URL that serves manifests.
     pub url_news: UrlNews,
+    /// Everybody's volumes.
+    pub volumes: Volumes,
 }
 
 /// `/healthz`: the agent's one thread turns; should a part that nothing works

@@ -55,6 +55,18 @@ pub enum Wanted {
     Refused(String),
 }
 
+impl Wanted {
+    /// The kind, as manifests name it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::EmptyDir { .. } => "emptyDir",
+            Self::HostPath { .. } => "hostPath",
+            Self::Payload(spec) => spec.kind.as_field(),
+            Self::Refused(_) => "",
+        }
+    }
+}
+
 /// What an empty directory is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {

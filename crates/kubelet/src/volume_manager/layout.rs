@@ -111,6 +111,11 @@ impl PodLayout {
         is_part(uid.as_str()).then(|| Self { dir: pod_dir(root_dir, uid) })
     }
 
+    /// Where everything of the pod lies.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Where all volumes lie, by kind.
     pub fn volumes_dir(&self) -> PathBuf {
         self.dir.join("volumes")

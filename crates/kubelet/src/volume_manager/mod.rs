@@ -7,6 +7,7 @@
 //! pkg/volume.
 
 pub mod desired;
+pub mod inventory;
 pub mod layout;
 pub mod payload;
 mod plan;
@@ -25,7 +26,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::{DesiredPod, Mono, PodUid};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::events::Recorder;
 use crate::object_cache::Objects;
@@ -101,6 +102,8 @@ struct Entry {
     pod: Option<Arc<Pod>>,
     goal: watch::Sender<Goal>,
     state: watch::Receiver<VolumeState>,
+    /// What failed is to be tried again at once.
+    hurry: Arc<Notify>,
 }
 
 /// Follows one pod's volumes.
@@ -243,6 +246,7 @@ impl Volumes {
         let (goal, goals) = watch::channel(goal);
         let waiting = VolumeState::Waiting { volumes: vec![], problems: vec![], retry_at: None };
         let (sender, state) = watch::channel(waiting);
+        let hurry = Arc::new(Notify::new());
         let task = PodTask {
             uid: uid.clone(),
             layout,
@@ -255,9 +259,10 @@ impl Volumes {
             desired: desired.clone(),
             goal: goals,
             state: sender,
+            hurry: Arc::clone(&hurry),
         };
         ports.tasks.spawn(supervise(task));
-        Some(Entry { pod, goal, state })
+        Some(Entry { pod, goal, state, hurry })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<PodUid, Entry>> {

@@ -44,6 +44,16 @@ impl PayloadKind {
         }
     }
 
+    /// The kind, as manifests name it.
+    pub fn as_field(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "configMap",
+            Self::Secret => "secret",
+            Self::DownwardApi => "downwardAPI",
+            Self::Projected => "projected",
+        }
+    }
+
     /// Secrets, and what may be one, never touch the disk.
     pub(super) fn in_memory(self) -> bool {
         self != Self::ConfigMap

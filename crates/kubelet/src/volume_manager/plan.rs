@@ -130,6 +130,11 @@ impl Observed {
         self.failures.retain(|op, _| matches!(op, Op::Look | Op::TearDown(_)));
     }
 
+    /// What failed may be tried again at once.
+    pub(super) fn forgive(&mut self) {
+        self.failures.clear();
+    }
+
     /// An operation begins.
     pub(super) fn note_begun(&mut self, op: &Op, goal: &Goal) {
         let (Op::SetUp(name), Goal::Mount(pod)) = (op, goal) else { return };

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use kubelet_model::{EventObject, EventType, ObjectKey, PodUid};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use super::desired::Wanted;
@@ -42,6 +42,7 @@ pub(super) struct PodTask {
     pub desired: PodSetReader,
     pub goal: watch::Receiver<Goal>,
     pub state: watch::Sender<VolumeState>,
+    pub hurry: Arc<Notify>,
 }
 
 impl PodTask {
@@ -91,6 +92,7 @@ impl PodTask {
             tokio::select! { biased;
                 changed = self.goal.changed() => if changed.is_err() { return },
                 () = followed.changed() => {}
+                () = self.hurry.notified() => observed.forgive(),
                 () = sleep(wait.unwrap_or_default()), if wait.is_some() => {}
             }
         }

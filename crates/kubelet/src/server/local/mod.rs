@@ -1,10 +1,11 @@
-//! The local endpoint: what `klet pods`, `logs`, `exec`, `events`, `rm`, `top`
-//! and `why` talk to.
+//! The local endpoint: what `klet pods`, `logs`, `exec`, `events`, `rm`, `top`,
+//! `volumes` and `why` talk to.
 //!
-//! Owns a socket that only root may use. Reads statuses, events, progress, logs
-//! and the runtime. Changes two things, both when told to: it removes a manifest
-//! and it has the runtime start a command in a container. Upstream has none;
-//! crictl and kubectl do this there.
+//! Owns a socket that only root may use. Reads statuses, events, progress, logs,
+//! volumes and the runtime. Changes three things, all when told to: it removes a
+//! manifest, has the runtime start a command in a container, and unmounts what keeps
+//! the directory of a pod that is gone. Upstream has none; crictl and kubectl do this
+//! there.
 
 mod find;
 mod logs;
@@ -12,6 +13,7 @@ mod node;
 mod routes;
 mod runtime;
 mod socket;
+mod volumes;
 mod why;
 pub mod wire;
 

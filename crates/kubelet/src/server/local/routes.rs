@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::find::{Home, Refused};
 use super::wire::{EventItem, EventsAnswer, PodItem, PodsAnswer, RemoveAnswer};
-use super::{Local, logs, node, runtime, why};
+use super::{Local, logs, node, runtime, volumes, why};
 use crate::events::Event;
 use crate::status_manager::PodView;
 
@@ -26,6 +26,8 @@ pub fn router(local: Local) -> Router {
         .route("/logs/{namespace}/{pod}/{container}", get(logs::logs))
         .route("/exec/{namespace}/{pod}/{container}", post(runtime::exec))
         .route("/remove/{namespace}/{pod}", post(remove))
+        .route("/volumes", get(volumes::volumes))
+        .route("/volumes/{uid}/clean", post(volumes::clean))
         .route("/why/{namespace}/{pod}", get(why::pod))
         .route("/why", get(node::node))
         .route("/manifest/{pod}", get(why::absent))

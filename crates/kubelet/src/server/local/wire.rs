@@ -133,6 +133,62 @@ pub struct RemoveAnswer {
     pub removed: bool,
 }
 
+/// Every volume of the node's pods.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct VolumesAnswer {
+    /// The volumes, by pod and name.
+    pub items: Vec<VolumeItem>,
+}
+
+/// One volume of one pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeItem {
+    /// Namespace; empty if the pod is forgotten.
+    pub namespace: String,
+    /// Pod; empty if it is forgotten.
+    pub pod: String,
+    /// Uid of the pod.
+    pub uid: String,
+    /// Name of the volume in the pod.
+    pub name: String,
+    /// Kind, as manifests name it; empty if only the name is left.
+    pub kind: String,
+    /// `Ready`, `Waiting` or `Leaving`.
+    pub state: String,
+    /// What is wrong.
+    pub problem: Option<String>,
+    /// Where it lies, once it is there.
+    pub path: Option<String>,
+    /// What it holds, where that is measured.
+    pub usage: Option<VolumeUseItem>,
+}
+
+/// What a volume holds, and what its file system could.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeUseItem {
+    /// Bytes in use by the volume.
+    pub used_bytes: u64,
+    /// Bytes of the file system.
+    pub capacity_bytes: u64,
+    /// Bytes left on it.
+    pub available_bytes: u64,
+    /// Files and directories of the volume.
+    pub inodes_used: u64,
+    /// Files that the file system could hold; 0 where it has no such limit.
+    pub inodes: u64,
+    /// Those left.
+    pub inodes_free: u64,
+}
+
+/// What kept the volumes of a pod that is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CleanAnswer {
+    /// What is, or was, mounted below the pod's directory, deepest first.
+    pub mounts: Vec<String>,
+    /// It was unmounted; otherwise nothing was touched.
+    pub unmounted: bool,
+}
+
 /// Why a request was refused.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Refusal {
