@@ -10,6 +10,8 @@ use testkit::{Containerd, image};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::load;
+
 /// Pods worked on at a time.
 pub const PARALLEL: usize = 16;
 
@@ -21,12 +23,16 @@ pub struct Made {
 }
 
 /// Makes the pods.
-pub async fn bring_up(containerd: &Containerd, pods: u32) -> Result<Vec<Made>> {
+pub async fn bring_up(containerd: &Containerd, pods: u32, volumes: bool) -> Result<Vec<Made>> {
     let client = client(containerd)?;
     let logs = containerd.dir().join("pod-logs");
+    let mounts = match volumes {
+        true => load::mounts(&containerd.dir().join("volumes"))?,
+        false => Vec::new(),
+    };
     in_parallel(0..pods, move |pod| {
-        let (client, logs) = (client.clone(), logs.clone());
-        async move { make(&client, &logs, pod).await }
+        let (client, logs, mounts) = (client.clone(), logs.clone(), mounts.clone());
+        async move { make(&client, &logs, mounts, pod).await }
     })
     .await
 }
@@ -75,7 +81,12 @@ where
     Ok(done)
 }
 
-async fn make(client: &CriClient, logs: &Path, pod: u32) -> Result<Made, CallError> {
+async fn make(
+    client: &CriClient,
+    logs: &Path,
+    mounts: Vec<v1::Mount>,
+    pod: u32,
+) -> Result<Made, CallError> {
     let spec = v1::ImageSpec { image: image::PAUSE.to_owned(), ..Default::default() };
     let sandbox_config = sandbox_config(logs, pod);
     let sandbox = client.run_pod_sandbox(sandbox_config.clone(), "").await?;
@@ -84,6 +95,7 @@ async fn make(client: &CriClient, logs: &Path, pod: u32) -> Result<Made, CallErr
         metadata: Some(v1::ContainerMetadata { name: "main".to_owned(), attempt: 0 }),
         image: Some(spec),
         log_path: "main/0.log".to_owned(),
+        mounts,
         linux: Some(v1::LinuxContainerConfig {
             security_context: Some(v1::LinuxContainerSecurityContext {
                 namespace_options: Some(namespaces()),

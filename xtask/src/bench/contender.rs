@@ -26,8 +26,12 @@ pub enum Contender {
     /// klet, at this path, that lists the runtime each second, as it does where
     /// the runtime streams no events.
     Listing(PathBuf),
+    /// klet, at this path, whose pods have five volumes each.
+    Volumes(PathBuf),
     /// The same CRI calls by a minimal client.
     Raw,
+    /// The same with five mounts per container.
+    RawVolumes,
     /// The upstream kubelet, at this path.
     Upstream(PathBuf),
 }
@@ -38,7 +42,9 @@ impl Contender {
         match self {
             Self::Klet(_) => "klet",
             Self::Listing(_) => "klet, listing",
+            Self::Volumes(_) => "klet, volumes",
             Self::Raw => "raw CRI",
+            Self::RawVolumes => "raw CRI, volumes",
             Self::Upstream(_) => "upstream kubelet",
         }
     }
@@ -46,24 +52,41 @@ impl Contender {
     /// Its program, if it is one.
     pub fn binary(&self) -> Option<&Path> {
         match self {
-            Self::Klet(path) | Self::Listing(path) | Self::Upstream(path) => Some(path),
-            Self::Raw => None,
+            Self::Klet(path) | Self::Listing(path) | Self::Volumes(path) | Self::Upstream(path) => {
+                Some(path)
+            }
+            Self::Raw | Self::RawVolumes => None,
         }
     }
 
-    /// Numbers of pods it is measured with at rest. Listing only matters where
-    /// there is much to list.
+    /// Numbers of pods it is measured with at rest. Listing, and volumes, only matter
+    /// where there is much of it.
     pub fn loads(&self, plan: &Plan) -> Vec<u32> {
         match self {
-            Self::Raw => Vec::new(),
-            Self::Listing(_) => vec![plan.pods],
+            Self::Raw | Self::RawVolumes => Vec::new(),
+            Self::Listing(_) | Self::Volumes(_) => vec![plan.pods],
             Self::Klet(_) | Self::Upstream(_) => vec![0, plan.pods / 2, plan.pods],
         }
     }
 
-    /// Whether its size and speed are figures of their own: the listing klet is
-    /// the same program as the other.
+    /// Its pods have volumes.
+    pub fn has_volumes(&self) -> bool {
+        matches!(self, Self::Volumes(_) | Self::RawVolumes)
+    }
+
+    /// Whether its size and start are figures of their own: the other klets are the
+    /// same program.
     pub fn is_distinct(&self) -> bool {
+        matches!(self, Self::Klet(_) | Self::Upstream(_))
+    }
+
+    /// Whether it is measured after exits.
+    pub fn reacts(&self) -> bool {
+        matches!(self, Self::Klet(_) | Self::Listing(_) | Self::Upstream(_))
+    }
+
+    /// Whether it is measured at work: listing makes no difference there.
+    pub fn works(&self) -> bool {
         !matches!(self, Self::Listing(_))
     }
 }
@@ -185,7 +208,7 @@ fn settings(contender: &Contender) -> Result<Value> {
     match contender {
         Contender::Upstream(_) => upstream::settings(),
         Contender::Listing(_) => Ok(json!({"featureGates": {"EventedPLEG": false}})),
-        Contender::Klet(_) | Contender::Raw => Ok(json!({})),
+        _ => Ok(json!({})),
     }
 }
 

@@ -20,6 +20,8 @@ pub fn check(plan: &Plan, results: &Results) -> Vec<Goal> {
     let klet = results.get("klet").unwrap_or(&none);
     let listing = results.get("klet, listing").unwrap_or(&none);
     let raw = results.get("raw CRI").unwrap_or(&none);
+    let volumes = results.get("klet, volumes").unwrap_or(&none);
+    let raw_volumes = results.get("raw CRI, volumes").unwrap_or(&none);
     let upstream = results.get("upstream kubelet").unwrap_or(&none);
     let rss = |who: &Measured, pods| who.idle_at(pods).map(|idle| megabytes(idle.rss_kb * 1024));
     let cpu = |who: &Measured| who.idle_at(plan.pods).map(|idle| idle.cpu_percent);
@@ -93,6 +95,12 @@ pub fn check(plan: &Plan, results: &Results) -> Vec<Goal> {
             removed(klet),
             removed(raw),
             1.2,
+        ),
+        ratio(
+            "five volumes a pod add at most 5 % to that, beside raw CRI with as many mounts",
+            up(volumes).zip(up(raw)).map(|(klet, raw)| klet * raw),
+            up(klet).zip(up(raw_volumes)).map(|(klet, raw)| klet * raw),
+            1.05,
         ),
     ]
 }

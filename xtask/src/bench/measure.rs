@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use testkit::{Containerd, ContainerdOptions, Image, ManifestDir, PodManifest};
+use testkit::{Containerd, ContainerdOptions, Image, ManifestDir};
 
 use super::contender::{Agent, Contender};
 use super::process::Sample;
 use super::results::{Idle, Results, Round};
-use super::{Plan, baseline, runtime};
+use super::{Plan, baseline, load, runtime};
 
 /// Listings are rare: they are counted for at least this long.
 const LISTINGS_WINDOW: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ pub fn idle(contender: &Contender, plan: &Plan, results: &mut Results) -> Result
     let cri = containerd.cri()?;
     let mut have = 0;
     for pods in contender.loads(plan) {
-        put(&manifests, have..pods)?;
+        load::put(&manifests, have..pods, contender.has_volumes())?;
         have = pods;
         runtime::wait_running(&cri, pods, || agent.check_alive())
             .with_context(|| format!("its log ends:\n{}", agent.log_tail()))?;
@@ -77,7 +77,9 @@ fn listings_since(agent: &Agent, first: u64, start: Instant) -> Result<f64> {
 pub fn up_and_down(contender: &Contender, plan: &Plan, results: &mut Results) -> Result<()> {
     let (containerd, manifests) = fresh()?;
     let round = match contender {
-        Contender::Raw => raw_round(&containerd, plan)?,
+        Contender::Raw | Contender::RawVolumes => {
+            raw_round(&containerd, plan, contender.has_volumes())?
+        }
         _ => agent_round(contender, &containerd, &manifests, plan)?,
     };
     println!("{}: {round:.2?}", contender.name());
@@ -96,7 +98,7 @@ fn agent_round(
     std::thread::sleep(plan.settle.min(Duration::from_secs(5)));
 
     let (idle, start) = (Sample::take(agent.id())?, Instant::now());
-    put(manifests, 0..plan.pods)?;
+    load::put(manifests, 0..plan.pods, contender.has_volumes())?;
     let up = runtime::wait_running(&cri, plan.pods, || agent.check_alive())
         .with_context(|| format!("its log ends:\n{}", agent.log_tail()))?;
     let up = up.duration_since(start);
@@ -117,13 +119,13 @@ fn agent_round(
     })
 }
 
-fn raw_round(containerd: &Containerd, plan: &Plan) -> Result<Round> {
+fn raw_round(containerd: &Containerd, plan: &Plan, volumes: bool) -> Result<Round> {
     let cri = containerd.cri()?;
     // The calls go from a thread of their own, so that the runtime is watched
     // in the very way it is watched for a kubelet.
     std::thread::scope(|scope| {
         let start = Instant::now();
-        let calls = scope.spawn(|| block_on(baseline::bring_up(containerd, plan.pods)));
+        let calls = scope.spawn(|| block_on(baseline::bring_up(containerd, plan.pods, volumes)));
         let up = runtime::wait_running(&cri, plan.pods, fail_early(&calls));
         let made = joined(calls)?;
         let up = up?.duration_since(start);
@@ -171,11 +173,4 @@ fn fresh() -> Result<(Containerd, ManifestDir)> {
     let containerd = Containerd::start(ContainerdOptions { images: vec![Image::pause()] })?;
     let path = containerd.dir().join("manifests");
     Ok((containerd, ManifestDir::new(Path::new(&path))?))
-}
-
-fn put(manifests: &ManifestDir, pods: std::ops::Range<u32>) -> Result<()> {
-    for pod in pods {
-        manifests.put_pod(&PodManifest::pause(&format!("bench-{pod}")))?;
-    }
-    Ok(())
 }

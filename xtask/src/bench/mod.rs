@@ -8,6 +8,7 @@ mod baseline;
 mod contender;
 mod goals;
 mod latency;
+mod load;
 mod measure;
 mod plot;
 mod probes;
@@ -37,7 +38,9 @@ pub struct Options {
     #[arg(long)]
     probe_cost: Option<PathBuf>,
     /// Who takes part.
-    #[arg(long, value_delimiter = ',', default_values = ["klet", "klet-listing", "raw", "upstream"])]
+    #[arg(long, value_delimiter = ',', default_values = [
+        "klet", "klet-listing", "klet-volumes", "raw", "raw-volumes", "upstream",
+    ])]
     contenders: Vec<String>,
     /// Pods at full load; half of them is measured too.
     #[arg(long, default_value_t = 100)]
@@ -110,10 +113,12 @@ impl Options {
             match name.as_str() {
                 "klet" => all.push(Contender::Klet(self.klet.clone())),
                 "klet-listing" => all.push(Contender::Listing(self.klet.clone())),
+                "klet-volumes" => all.push(Contender::Volumes(self.klet.clone())),
                 "raw" => all.push(Contender::Raw),
+                "raw-volumes" => all.push(Contender::RawVolumes),
                 "upstream" => all.extend(self.upstream.clone().map(Contender::Upstream)),
                 other => anyhow::bail!(
-                    "no contender {other}; there are klet, klet-listing, raw and upstream"
+                    "no contender {other}; there are klet, klet-listing, klet-volumes, raw, raw-volumes and upstream"
                 ),
             }
         }
@@ -136,7 +141,7 @@ pub fn run(options: &Options) -> Result<()> {
         measure::idle(contender, &plan, &mut results)
             .with_context(|| format!("cannot measure {} at rest", contender.name()))?;
     }
-    for contender in contenders.iter().filter(|contender| contender.binary().is_some()) {
+    for contender in contenders.iter().filter(|contender| contender.reacts()) {
         println!("exits: {}", contender.name());
         let reactions = latency::measure(contender)
             .with_context(|| format!("cannot measure {} after exits", contender.name()))?;
@@ -145,7 +150,7 @@ pub fn run(options: &Options) -> Result<()> {
     if let Some(program) = &options.probe_cost {
         results.of("klet").probes = probes::measure(program)?;
     }
-    let workers: Vec<_> = contenders.iter().filter(|contender| contender.is_distinct()).collect();
+    let workers: Vec<_> = contenders.iter().filter(|contender| contender.works()).collect();
     for round in 0..plan.rounds {
         for turn in 0..workers.len() {
             let contender = workers[(turn + round as usize) % workers.len()];
