@@ -314,13 +314,21 @@ fn why_explains_the_broken_examples() -> Result<()> {
             "failing-probe",
             &["readiness probe fails", "/healthy", "404", "correct the probe's path"],
         ),
-        ("failing-hook", &["postStart", "hook"]),
+        ("failing-hook", &["cannot register", "Make lifecycle.postStart succeed"]),
         ("non-root", &["runAsNonRoot is set, but it would run as root", "runAsUser"]),
         ("missing-config", &["configmap \"nobody-made-this\" not found", "kind: ConfigMap"]),
         ("missing-directory", &["/srv/no-such-directory", "DirectoryOrCreate"]),
         ("too-little-memory", &["more memory than its limit", "resources.limits.memory", "12Mi"]),
-        ("refused", &["its manifest was refused", "line 9", "restartPolicy", "Mend the manifest"]),
+        ("refused", &["its manifest was refused", "line 10", "restartPolicy", "Mend the manifest"]),
     ];
+    let mut names: Vec<_> = expected.iter().map(|(name, _)| format!("{name}.yaml")).collect();
+    names.sort();
+    let mut there = Vec::new();
+    for entry in std::fs::read_dir(&examples)? {
+        there.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    there.sort();
+    assert_eq!(names, there, "every broken example is explained");
     for (name, _) in expected {
         let file = format!("{name}.yaml");
         node.manifests.put(&file, std::fs::read_to_string(examples.join(&file))?)?;
@@ -328,6 +336,7 @@ fn why_explains_the_broken_examples() -> Result<()> {
     for (name, needles) in expected {
         let text = wait_says(&node, &["why", name], needles)?;
         ensure!(text.contains(&format!("{name}.yaml")), "it names the manifest: {text}");
+        ensure!(text.contains("What you can do:"), "it gives advice: {text}");
         ensure!(text.lines().count() <= 30, "one screen: {text}");
     }
     Ok(())

@@ -133,6 +133,28 @@ fn requests_are_sent_with_their_headers() -> Result<()> {
 }
 
 #[test]
+fn a_request_goes_to_the_pod_and_a_port_by_name() -> Result<()> {
+    let node = Node::start()?;
+    let get = json!({"httpGet": {"port": "web", "path": "/cgi-bin/asked"}});
+    let script = "mkdir -p /tmp/www/cgi-bin; cd /tmp/www/cgi-bin; \
+        printf '#!/bin/sh\\necho; echo asked $REQUEST_URI > /proc/1/fd/1' > asked; chmod +x asked; \
+        httpd -p 8080 -h /tmp/www; trap 'exit 0' TERM; while true; do sleep 0.1; done";
+    let pod = PodManifest::script("asked", script)
+        .with("ports", json!([{"name": "web", "containerPort": 8080}]))
+        .with("lifecycle", json!({"preStop": get}));
+    node.manifests.put_pod(&pod)?;
+    let ip = node.wait_running("asked")?.ip.context("a pod that runs has an address")?;
+    node.eventually("the pod to listen", || {
+        Ok(std::net::TcpStream::connect((ip.as_str(), 8080)).map(drop)?)
+    })?;
+    let log = node.log("asked", "main", 0)?;
+    node.manifests.remove_pod("asked")?;
+    node.wait_gone("asked")?;
+    log.time_of("asked /cgi-bin/asked")?;
+    Ok(())
+}
+
+#[test]
 fn failing_hooks() -> Result<()> {
     let node = Node::start()?;
     let bad = exec("echo not today; exit 7");

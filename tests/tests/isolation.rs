@@ -93,22 +93,19 @@ fn control_groups() -> Result<()> {
     let quota = if v2 { "25000 100000" } else { "25000" };
     assert_eq!(sure.read("cpu", "cpu.cfs_quota_us", "cpu.max")?, quota);
     let shares = |group: &Group| group.read("cpu", "cpu.shares", "cpu.weight");
-    if !v2 {
-        assert_eq!(
-            (shares(sure)?, shares(hopes)?, shares(begs)?),
-            ("256".into(), "102".into(), "2".into())
-        );
-    }
+    let [quarter, tenth, least] = if v2 { ["10", "4", "1"] } else { ["256", "102", "2"] };
+    assert_eq!(
+        (shares(sure)?, shares(hopes)?, shares(begs)?),
+        (quarter.to_owned(), tenth.to_owned(), least.to_owned())
+    );
     // Those that hope have together what they ask for; the others share what is left.
-    if !v2 {
-        let tier = |class: &str| Group { v2, name: format!("{root}/kubepods/{class}") };
-        for (class, wanted) in [("burstable", "102"), ("besteffort", "2")] {
-            node.eventually(&format!("the share of {class}"), || {
-                let found = shares(&tier(class))?;
-                ensure!(found == wanted, "it is {found}");
-                Ok(())
-            })?;
-        }
+    let tier = |class: &str| Group { v2, name: format!("{root}/kubepods/{class}") };
+    for (class, wanted) in [("burstable", tenth), ("besteffort", least)] {
+        node.eventually(&format!("the share of {class}"), || {
+            let found = shares(&tier(class))?;
+            ensure!(found == wanted, "it is {found}");
+            Ok(())
+        })?;
     }
     // Who asks for nothing is killed first when memory runs out. (Scores below
     // its own are not for a runtime that is itself confined.)

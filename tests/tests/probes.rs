@@ -206,9 +206,15 @@ fn what_does_not_live_is_started_again() -> Result<()> {
     hasty["terminationGracePeriodSeconds"] = json!(1);
     let deaf = "touch /tmp/alive; trap '' TERM; while true; do sleep 0.1; done";
     let deaf = PodManifest::script("deaf", deaf).with("livenessProbe", hasty).grace(600);
-    for pod in [&alive, &slow, &late, &deaf] {
+    let beside = PodManifest::new("beside")
+        .sidecar("side", STAYS)
+        .with("livenessProbe", has_file("/tmp/alive"))
+        .container("main", STAYS);
+    for pod in [&alive, &slow, &late, &deaf, &beside] {
         node.manifests.put_pod(pod)?;
     }
+    node.wait_running("beside")?;
+    node.eventually("its file", || node.run_in("beside", "side", "rm /tmp/alive"))?;
     for name in ["alive", "deaf"] {
         node.wait_running(name)?;
         // As soon as it runs it may not have made its file yet.
@@ -220,6 +226,10 @@ fn what_does_not_live_is_started_again() -> Result<()> {
         })?;
         assert_eq!(pod.phase, "Running", "{pod:?}");
     }
+    let pod = node.wait_pod("beside", "to have its sidecar started again", |pod| {
+        pod.container("side").is_ok_and(|side| side.restarts >= 1)
+    })?;
+    assert_eq!(pod.container("main")?.restarts, 0, "{pod:?}");
     let again = node.wait_running("alive")?;
     assert_eq!(again.container("main")?.exit_code, Some(0), "it was asked to stop");
     // Or the pod would hold its node for its grace of ten minutes.

@@ -76,6 +76,8 @@ fn privileged_containers() -> Result<()> {
     let node = Node::start()?;
     node.manifests.put_pod(&confined("mighty", json!({"privileged": true})))?;
     node.manifests.put_pod(&confined("plain", json!({})))?;
+    let few = json!({"capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE", "CHOWN"]}});
+    node.manifests.put_pod(&confined("few", few))?;
     node.wait_running("plain")?;
     let capabilities = |name: &str| -> Result<String> {
         let text = node.run_in(name, "main", "grep '^CapEff:' /proc/1/status")?;
@@ -84,6 +86,8 @@ fn privileged_containers() -> Result<()> {
     let devices = |name: &str| node.run_in(name, "main", "ls /dev | wc -l");
     // The runtime's usual ones, whatever the host has.
     assert_eq!(capabilities("plain")?, "00000000a80425fb");
+    node.wait_running("few")?;
+    assert_eq!(capabilities("few")?, "0000000000000401");
     let sent = node.sent_config("plain", "main")?["linux"]["security_context"].take();
     assert_ne!(sent["privileged"], json!(true), "{sent}");
     let masked = |name: &str| node.run_in(name, "main", "grep -c ' /proc/' /proc/mounts || true");

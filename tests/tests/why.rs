@@ -283,3 +283,20 @@ fn pods_that_are_not_there() -> Result<()> {
     ensure!(!text.contains("b.yaml"), "{text}");
     Ok(())
 }
+
+#[test]
+fn a_probe_is_still_named_after_many_restarts() -> Result<()> {
+    let often = json!({"crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
+                       "featureGates": {"KubeletCrashLoopBackOffMax": true}});
+    let node = Node::start_configured(often)?;
+    let lives =
+        json!({"exec": {"command": ["/bin/false"]}, "periodSeconds": 1, "failureThreshold": 1});
+    let pod = PodManifest::script("live", STUBBORN).with("livenessProbe", lives).grace(1);
+    node.manifests.put_pod(&pod)?;
+    // Each restart has four events, of which 25 are let through.
+    node.wait_pod("live", "to be restarted ten times", |pod| {
+        pod.container("main").is_ok_and(|main| main.restarts >= 10)
+    })?;
+    says(&node, "live", &["Its liveness probe failed and so klet stopped it"])?;
+    Ok(())
+}

@@ -47,6 +47,23 @@ fn readiness_follows_the_container() {
 }
 
 #[test]
+fn readiness_is_told_while_the_pod_is_being_stopped() {
+    for way in WAYS {
+        let serves = Program::Serve { from_ms: 0, until_ms: 30_000, term_ms: 20_000 };
+        let template = PodTemplate { grace_secs: 60, ..PodTemplate::steady("web").program(serves) };
+        let (mut node, _) = node_with(&probed(template, ProbeRole::Readiness, way));
+        node.wait_until("readiness", SOON, |node| ready(node) == Some(true));
+        node.run_for(secs(20));
+        node.delete("web.json");
+        node.run_for(secs(2));
+        assert_eq!(ready(&node), Some(true), "{way:?}: it answers still");
+        // It drains: it answers no more, and ends ten seconds later.
+        node.wait_until("unreadiness", secs(14), |node| ready(node) == Some(false));
+        assert!(!node.running("web").is_empty(), "{way:?}: it has not ended yet");
+    }
+}
+
+#[test]
 fn readiness_does_not_flap_when_the_agent_restarts() {
     for way in WAYS {
         let template = probed(serving(0, 0), ProbeRole::Readiness, way);

@@ -23,6 +23,9 @@ pub use node::NodeEvents;
 /// Events kept; older ones are forgotten. A node of 110 pods that each crash
 /// and pull makes some 1,000 distinct events.
 const EVENTS_MAX: usize = 2_000;
+/// Reasons that explanations follow from. The newest event of each is kept, however
+/// many there were before it and however few of those were let through.
+const EXPLAINING: [&str; 2] = ["Killing", "Unhealthy"];
 /// Bytes of a message; what a runtime or a probe says can be of any length.
 const MESSAGE_MAX: usize = 8_192;
 
@@ -64,12 +67,18 @@ pub struct Recorder {
 struct Record {
     correlator: Correlator,
     events: Lru<Key, Event>,
+    /// By the first word of the message too: it names the kind of a probe.
+    newest: Lru<(EventObject, &'static str, String), Event>,
 }
 
 impl Recorder {
     /// An empty record.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        let record = Record { correlator: Correlator::new(), events: Lru::new(EVENTS_MAX) };
+        let record = Record {
+            correlator: Correlator::new(),
+            events: Lru::new(EVENTS_MAX),
+            newest: Lru::new(EVENTS_MAX),
+        };
         Self { clock, record: Arc::new(Mutex::new(record)) }
     }
 
@@ -88,6 +97,21 @@ impl Recorder {
         let news = News { object: object.clone(), kind, reason, message };
         let (wall, now) = (self.clock.wall(), self.clock.mono());
         let mut record = self.lock();
+        if EXPLAINING.contains(&reason) {
+            let News { message, .. } = &news;
+            let topic = message.split(' ').next().unwrap_or_default().to_owned();
+            let (object, message) = (object.clone(), message.clone());
+            let event = Event {
+                object: object.clone(),
+                kind,
+                reason,
+                message,
+                count: 1,
+                first: wall,
+                last: wall,
+            };
+            record.newest.put((object, reason, topic), event);
+        }
         match record.correlator.correlate(news, wall, now) {
             Some((key, event)) => record.events.put(key, event),
             None => {
@@ -99,6 +123,12 @@ impl Recorder {
     /// Every event kept, in the order they last happened.
     pub fn all(&self) -> Vec<Event> {
         self.lock().events.values().cloned().collect()
+    }
+
+    /// The newest events of those that explanations follow from, also such as were held
+    /// back, in the order they happened.
+    pub fn explaining(&self) -> Vec<Event> {
+        self.lock().newest.values().cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Record> {

@@ -158,6 +158,27 @@ fn the_record_is_bounded() {
     assert_eq!(recorder.lock().correlator.sizes(), [CACHE_MAX; 3]);
 }
 
+#[test]
+fn the_newest_explanation_is_kept_however_many_there_were() {
+    let clock = Arc::new(TestClock(AtomicU64::new(1)));
+    let recorder = Recorder::new(Arc::clone(&clock) as Arc<dyn Clock>);
+    let app = object("web", "spec.containers{app}");
+    let say = |reason, message: &str| recorder.record(&app, EventType::Warning, reason, message);
+    for _ in 0..40 {
+        clock.0.fetch_add(1, Ordering::Relaxed);
+        say("Unhealthy", "Readiness probe failed: connection refused");
+        say("BackOff", "again");
+    }
+    say("Unhealthy", "Liveness probe failed: 500");
+    say("Unhealthy", "Readiness probe failed: 500");
+    let shown = |events: Vec<Event>| -> Vec<String> {
+        events.into_iter().map(|event| event.message).collect()
+    };
+    assert!(!shown(recorder.all()).iter().any(|message| message.ends_with("500")), "held back");
+    let newest = ["Liveness probe failed: 500", "Readiness probe failed: 500"];
+    assert_eq!(shown(recorder.explaining()), newest);
+}
+
 proptest! {
     /// What is shown last of each key counts every event that was not held
     /// back before it, and nothing is held back that the budget allows.

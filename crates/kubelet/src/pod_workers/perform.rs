@@ -42,7 +42,7 @@ impl Worker {
 
     /// Performs the steps until one fails or a more urgent order comes.
     pub(super) async fn act(&mut self, order: &Order, seen: &ObservedPod, decision: Decision) {
-        let Decision { steps, waiting, .. } = decision;
+        let Decision { steps, waiting, stage, .. } = decision;
         let hold = self.seen.hold();
         let identity = match &order.pod {
             Some(pod) => PodIdentity::of(pod),
@@ -78,7 +78,7 @@ impl Worker {
             let failures = tokio::select! { biased;
                 () = more_urgent(&mut orders, order.intent) => break,
                 failures = self.perform_step(&mut executor, &step, &lane) => failures,
-                never = self.follow_pulls(order, seen, &step, &waiting) => match never {},
+                never = self.follow_step(order, seen, &step, (&waiting, stage)) => match never {},
             };
             let go_on = self.learn(order, &step, failures);
             if !go_on {

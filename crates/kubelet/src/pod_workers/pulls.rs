@@ -1,4 +1,5 @@
-//! Shows how far the pulls of a step are while they run.
+//! Keeps the status true while a step runs: how far its pulls are, and what the
+//! containers' probes say meanwhile.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,37 +21,38 @@ use crate::status_manager::Stage;
 const REFRESH: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// Keeps the status of containers whose images are being pulled up to date.
-    /// Never ends; the caller drops it with the step.
-    pub(super) async fn follow_pulls(
+    /// Keeps the status of containers up to date whose images are being pulled or whose
+    /// probes find something new. A step may last as long as a container's grace, and
+    /// who sends it traffic must not wait for that. Never ends; the caller drops it
+    /// with the step.
+    pub(super) async fn follow_step(
         &self,
         order: &Order,
         seen: &ObservedPod,
         step: &[Action],
-        waiting: &BTreeMap<ContainerName, Waiting>,
+        (waiting, stage): (&BTreeMap<ContainerName, Waiting>, Stage),
     ) -> Infallible {
         let starts = step.iter().any(|a| matches!(a, Action::StartContainer { .. }));
-        let Some(pod) = order.pod.as_ref().filter(|_| starts) else {
+        let Some(pod) = order.pod.as_ref() else {
             return std::future::pending().await;
         };
         loop {
-            sleep(REFRESH).await;
+            let news_of_probes = tokio::select! { biased;
+                // The worker looks at the results anew after each step, so no wake-up is
+                // lost on it.
+                () = self.probe_watch.changed() => true,
+                () = sleep(REFRESH), if starts => false,
+            };
             let progress = self.shared.progress.get(&self.uid).unwrap_or_default();
-            let Some(pull) = progress.pull() else { continue };
-            let pulls = told(pull, pod, seen, step, waiting);
-            if pulls.is_empty() {
+            let pulls = progress.pull().map(|pull| told(pull, pod, seen, step, waiting));
+            let pulls = pulls.unwrap_or_default();
+            if pulls.is_empty() && !news_of_probes {
                 continue;
             }
             let mut waiting = waiting.clone();
             waiting.extend(pulls);
-            let shown = Decision {
-                steps: Steps::new(),
-                waiting,
-                wake_at: None,
-                stage: Stage::Live,
-                finished: false,
-            };
-            self.report(order, seen, &shown);
+            let (steps, wake_at, finished) = (Steps::new(), None, false);
+            self.report(order, seen, &Decision { steps, waiting, wake_at, stage, finished });
         }
     }
 }

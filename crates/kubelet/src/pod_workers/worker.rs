@@ -464,7 +464,7 @@ impl Worker {
             waiting: &decision.waiting,
             pod_problem,
             ended: self.ended.as_ref(),
-            probes: &self.probes,
+            probes: &self.shared.probes.results(&self.uid),
             pending_resize: pending,
             resizing: self.resizing(),
             actuated: self.actuated.as_ref(),

@@ -74,7 +74,7 @@ pub struct ProbeWatch(Arc<Notify>);
 
 impl ProbeWatch {
     /// Waits for a change since the last call that matters to the pod's worker.
-    pub async fn changed(&mut self) {
+    pub async fn changed(&self) {
         self.0.notified().await;
     }
 }

@@ -129,7 +129,8 @@ fn initialized(facts: &Facts<'_>, phase: &str, statuses: &ContainerStatuses) -> 
     condition(facts, KIND, holds)
 }
 
-/// Regular containers and sidecars, in the order of the spec.
+/// Regular containers and sidecars, in the order of the spec. Each has a status here,
+/// so upstream's reason for those without one (`UnknownContainerStatuses`) never holds.
 fn containers_ready(
     facts: &Facts<'_>,
     phase: &str,

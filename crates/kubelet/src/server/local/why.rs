@@ -93,8 +93,12 @@ impl Local {
             Home::Unknown => Manifest::Unknown,
         };
         let namesakes = self.others(view, &manifest).await;
-        let mut events: Vec<Event> = self.view.recorder.all();
+        let recorder = &self.view.recorder;
+        let mut events: Vec<Event> = recorder.all();
+        events.extend(recorder.explaining());
         events.retain(|event| is_about(&event.object, view.uid.as_str()));
+        // Stable: of one moment, those that were not held back for others come first.
+        events.sort_by_key(|event| event.last);
         explain(&WhyFacts {
             pod: &view.pod,
             status: &view.status,
