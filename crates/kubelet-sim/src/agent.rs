@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ContainerStatus;
-use kubelet::ports::{Jitter, NoPrograms, Ports, Tasks};
+use kubelet::ports::{Jitter, NoPrograms, Ports, SocketPlugins, Tasks};
 use kubelet::settings::Settings;
 use kubelet::status_manager::PodView;
 use kubelet::wiring::Agent;
@@ -33,6 +33,8 @@ impl RunningAgent {
             http: Arc::new(SimHttp::new(Arc::clone(world), life.clone())),
             probe_net: Arc::new(SimProbeNet::new(Arc::clone(world), life.clone())),
             programs: Arc::new(NoPrograms),
+            // Nobody has a socket in this world.
+            plugins: Arc::new(SocketPlugins),
             clock: Arc::new(SimClock::new(Arc::clone(world))),
             jitter: Jitter::seeded(seed ^ life.number),
             tasks: tasks.clone(),

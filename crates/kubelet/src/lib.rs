@@ -16,6 +16,7 @@ pub mod container_manager;
 pub mod allocation;
 pub mod image_manager;
 pub mod runtime_manager;
+pub mod plugin_manager;
 pub mod volume_manager;
 pub mod probe_manager;
 pub mod pod_workers;

@@ -23,8 +23,8 @@ use crate::image_manager::docker_config::DockerConfigDirs;
 use crate::image_manager::plugins::{self, ProviderConfigError};
 use crate::image_manager::records::Verification;
 use crate::ports::{
-    Fs, HyperFetch, Jitter, Ports, RealFs, RealProbeNet, RealPrograms, RealVolumeHost, SystemClock,
-    Tasks,
+    Fs, HyperFetch, Jitter, Ports, RealFs, RealProbeNet, RealPrograms, RealVolumeHost,
+    SocketPlugins, SystemClock, Tasks,
 };
 use crate::runtime_manager::sysctl;
 use crate::server::local::{self, Local, Place};
@@ -132,6 +132,7 @@ impl Node {
             http: Arc::new(HyperFetch::default()),
             probe_net: Arc::new(RealProbeNet::default()),
             programs: Arc::new(RealPrograms),
+            plugins: Arc::new(SocketPlugins),
             clock: Arc::new(SystemClock::new()),
             jitter: Jitter::seeded(random_seed()),
             tasks: tasks.clone(),

@@ -20,7 +20,7 @@ use crate::server::View;
 use crate::settings::Settings;
 use crate::status_manager::{PodView, Statuses};
 use crate::volume_manager::Volumes;
-use crate::{container_logs, pleg, pod_sources};
+use crate::{container_logs, pleg, plugin_manager, pod_sources};
 
 /// A running agent. Its tasks live until the ports' `Tasks` end them.
 pub struct Agent {
@@ -54,7 +54,9 @@ impl Agent {
         let allocations = Allocations::load(&ports.fs, &settings.root_dir, metrics.resizes.clone());
         let lanes = settings.lanes;
         let settings = Arc::new(settings);
-        let volumes = Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired);
+        let drivers = plugin_manager::start(&settings.root_dir, &ports);
+        let volumes =
+            Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired, &drivers);
         let shared = Shared {
             ports,
             settings,

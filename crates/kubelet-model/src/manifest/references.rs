@@ -1,7 +1,7 @@
 //! What a static pod must not have: references to objects that only an API server
 //! holds, because it has to run without one, and ephemeral containers, which are
 //! only added to a pod that exists already. ConfigMaps and Secrets may lie beside
-//! the pod, so it may name them. Upstream: HasAPIObjectReference in
+//! the pod, and CSI drivers run beside the agent, so it may name them. Upstream: HasAPIObjectReference in
 //! pkg/api/pod/util.go, ValidatePodCreate in pkg/apis/core/validation.
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Volume};
@@ -37,7 +37,6 @@ fn check(spec: &PodSpec, field: &Field, report: &mut Report) {
 
 fn check_volume(volume: &Volume, field: &Field, report: &mut Report) {
     let refused = [
-        ("csi", volume.csi.is_some(), "csidrivers (via CSI volumes)"),
         ("glusterfs", volume.glusterfs.is_some(), "endpoints (via glusterFS volumes)"),
         (
             "persistentVolumeClaim",

@@ -404,6 +404,18 @@ impl VolumeHost for SimVolumes {
         .await
     }
 
+    async fn remove_empty_dir(&self, path: &Path) -> Result<(), VolumeError> {
+        let dir = path.to_owned();
+        self.run(path, "remove the empty directory", move |state| {
+            if !state.files.names_in(&dir).is_empty() || !state.volumes.at_or_below(&dir).is_empty() {
+                return Err(MountsError::BadPath { path: dir, why: "is not empty" }.into());
+            }
+            state.files.remove_tree(&dir);
+            Ok(())
+        })
+        .await
+    }
+
     async fn remove_tree(&self, path: &Path) -> Result<(), VolumeError> {
         let root = path.to_owned();
         self.run(path, "remove", move |state| {

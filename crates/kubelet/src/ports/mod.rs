@@ -8,6 +8,7 @@ mod cgroups;
 mod clock;
 mod fs;
 mod http;
+mod plugins;
 mod probe;
 mod programs;
 mod real_fs;
@@ -23,6 +24,7 @@ pub use fs::{
     AlarmId, ChangeStream, DirEntry, FileStamp, Fs, Links, NewFile, OpenFile, WriteAlarms,
 };
 pub use http::{Fetched, HttpFetch, HttpFetchError, HyperFetch};
+pub use plugins::{CsiNode, Plugins, Registrar, SocketPlugins};
 pub use probe::{BODY_MAX, HttpAnswer, HttpRequest, PROBE_USER_AGENT, ProbeNet, Scheme};
 pub use programs::{NoPrograms, ProgramCall, ProgramError, Programs, RealPrograms};
 pub use real_fs::RealFs;
@@ -51,6 +53,8 @@ pub struct Ports {
     pub probe_net: Arc<dyn ProbeNet>,
     /// Runs credential providers.
     pub programs: Arc<dyn Programs>,
+    /// Reaches plugins, such as CSI drivers.
+    pub plugins: Arc<dyn Plugins>,
     /// Wall and monotonic time.
     pub clock: Arc<dyn Clock>,
     /// Randomness for jitter.
@@ -71,6 +75,7 @@ impl Ports {
             http: Arc::new(HyperFetch::default()),
             probe_net: Arc::new(RealProbeNet::default()),
             programs: Arc::new(NoPrograms),
+            plugins: Arc::new(SocketPlugins),
             clock: Arc::new(SystemClock::new()),
             jitter: Jitter::seeded(1),
             tasks: Tasks::default(),

@@ -277,6 +277,12 @@ impl VolumeHost for RealVolumeHost {
         self.run(path, "removing".to_owned(), move || Ok(mounts::remove_tree(&root)?)).await
     }
 
+    async fn remove_empty_dir(&self, path: &Path) -> Result<(), VolumeError> {
+        let dir = path.to_owned();
+        let remove = move || work::remove_empty_dir(&dir);
+        self.run(path, "removing the empty directory".to_owned(), remove).await
+    }
+
     async fn exists(&self, path: &Path) -> Result<bool, VolumeError> {
         let checked = path.to_owned();
         self.run(path, "looking for".to_owned(), move || work::exists(&checked)).await

@@ -137,6 +137,8 @@ pub trait VolumeHost: Send + Sync + 'static {
     async fn space(&self, path: &Path) -> Result<Space, VolumeError>;
     /// Removes a tree; a mount in it is an error that names it. Absent is fine.
     async fn remove_tree(&self, path: &Path) -> Result<(), VolumeError>;
+    /// Removes a directory that has nothing in it; absent is fine.
+    async fn remove_empty_dir(&self, path: &Path) -> Result<(), VolumeError>;
     /// Is there anything of this name?
     async fn exists(&self, path: &Path) -> Result<bool, VolumeError>;
     /// Makes an empty file that marks something as done, and the directory for it.

@@ -16,6 +16,7 @@ use kubelet_model::quantity::Quantity;
 use kubelet_model::{DesiredPod, EventObject, ObjectKey};
 use mounts::host_path::{HostPathError, HostPathType};
 
+use super::csi::{self, CsiSpec};
 use super::layout::VolumeName;
 use super::payload::{self, PayloadSpec};
 use crate::container_manager::allocatable::Allocatable;
@@ -51,6 +52,8 @@ pub enum Wanted {
     },
     /// Files that the agent writes.
     Payload(Arc<PayloadSpec>),
+    /// What a CSI driver mounts.
+    Csi(Arc<CsiSpec>),
     /// It can never be made; why.
     Refused(String),
 }
@@ -62,6 +65,7 @@ impl Wanted {
             Self::EmptyDir { .. } => "emptyDir",
             Self::HostPath { .. } => "hostPath",
             Self::Payload(spec) => spec.kind.as_field(),
+            Self::Csi(_) => "csi",
             Self::Refused(_) => "",
         }
     }
@@ -104,13 +108,17 @@ pub fn of_pod(pod: &DesiredPod, node: NodeFacts<'_>) -> Option<PodVolumes> {
 }
 
 impl PodVolumes {
-    /// The objects that the volumes' files come from.
+    /// The objects that the volumes' files come from, and drivers' credentials.
     pub(super) fn objects(&self) -> BTreeSet<ObjectKey> {
-        let specs = self.volumes.values().filter_map(|wanted| match wanted {
-            Wanted::Payload(spec) => Some(spec),
-            _ => None,
-        });
-        specs.flat_map(|spec| spec.objects().cloned()).collect()
+        let mut keys = BTreeSet::new();
+        for wanted in self.volumes.values() {
+            match wanted {
+                Wanted::Payload(spec) => keys.extend(spec.objects().cloned()),
+                Wanted::Csi(spec) => keys.extend(spec.secret.clone()),
+                _ => {}
+            }
+        }
+        keys
     }
 }
 
@@ -132,6 +140,9 @@ fn wanted(volume: &Volume, pod: &DesiredPod, node: NodeFacts<'_>) -> Wanted {
         let nested = nested(&volume.name, spec);
         let spec = PayloadSpec { kind, sources, fs_group, memory, nested };
         return Wanted::Payload(Arc::new(spec));
+    }
+    if let Some(source) = &volume.csi {
+        return Wanted::Csi(Arc::new(csi::inline(&volume.name, source, pod)));
     }
     let made = match (&volume.empty_dir, &volume.host_path) {
         (Some(source), None) => {

@@ -51,7 +51,7 @@ pub enum Standing {
 pub enum Measure {
     /// It shares its file system with others: its files are summed up.
     Files,
-    /// It is the host's own: as upstream, nobody measures it.
+    /// It is the host's or a driver's own, and nobody measures it.
     Not,
 }
 
@@ -154,7 +154,7 @@ fn wanted(uid: &PodUid, pod: &PodVolumes, state: &VolumeState) -> Vec<VolumeFact
             path,
             measure: match wanted {
                 Wanted::EmptyDir { .. } | Wanted::Payload(_) => Measure::Files,
-                Wanted::HostPath { .. } | Wanted::Refused(_) => Measure::Not,
+                Wanted::HostPath { .. } | Wanted::Csi(_) | Wanted::Refused(_) => Measure::Not,
             },
         }
     };

@@ -58,6 +58,14 @@ impl PluginName {
     /// Files of several sources.
     pub const PROJECTED: &'static str = "kubernetes.io~projected";
 
+    /// What CSI drivers mount.
+    pub const CSI: &'static str = "kubernetes.io~csi";
+
+    /// That of what CSI drivers mount.
+    pub fn csi() -> Self {
+        Self(VolumeName(Self::CSI.to_owned()))
+    }
+
     /// That of empty directories.
     pub fn empty_dir() -> Self {
         Self(VolumeName(Self::EMPTY_DIR.to_owned()))

@@ -1,11 +1,13 @@
 //! Volumes: made before a pod's sandbox, undone after everything of it is gone.
 //!
 //! Owns one task per pod that has volumes, and what it tells. Reads pods' specs,
-//! the ConfigMaps and Secrets they name and, of a pod that ends, what lies below its directory. Writes mounts and
-//! files through the port. Never decides when a pod starts or ends, and does
+//! the ConfigMaps and Secrets they name, which CSI drivers there are and, of a pod
+//! that ends, what lies below its directory. Writes mounts and files through the
+//! port, and has drivers mount and unmount. Never decides when a pod starts or ends, and does
 //! nothing for pods without volumes. Upstream: pkg/kubelet/volumemanager,
 //! pkg/volume.
 
+pub mod csi;
 pub mod desired;
 pub mod inventory;
 pub mod layout;
@@ -30,6 +32,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::events::Recorder;
 use crate::object_cache::Objects;
+use crate::plugin_manager::Drivers;
 use crate::pod_sources::PodSetReader;
 use crate::ports::Ports;
 use crate::progress::{Calls, ProgressBoard};
@@ -94,6 +97,7 @@ struct Shared {
     progress: ProgressBoard,
     objects: Objects,
     desired: PodSetReader,
+    drivers: Drivers,
     pods: Mutex<BTreeMap<PodUid, Entry>>,
 }
 
@@ -131,6 +135,7 @@ impl Volumes {
         progress: &ProgressBoard,
         objects: &Objects,
         desired: &PodSetReader,
+        drivers: &Drivers,
     ) -> Self {
         Self(Arc::new(Shared {
             progress: progress.clone(),
@@ -139,6 +144,7 @@ impl Volumes {
             recorder: recorder.clone(),
             objects: objects.clone(),
             desired: desired.clone(),
+            drivers: drivers.clone(),
             pods: Mutex::default(),
         }))
     }
@@ -241,7 +247,7 @@ impl Volumes {
 
     /// Starts a pod's task; `None` for a uid that can have no files.
     fn start(&self, uid: &PodUid, pod: Option<Arc<Pod>>, goal: Goal) -> Option<Entry> {
-        let Shared { ports, settings, recorder, progress, objects, desired, .. } = &*self.0;
+        let Shared { ports, settings, recorder, progress, objects, desired, drivers, .. } = &*self.0;
         let layout = PodLayout::new(&settings.root_dir, uid)?;
         let (goal, goals) = watch::channel(goal);
         let waiting = VolumeState::Waiting { volumes: vec![], problems: vec![], retry_at: None };
@@ -251,7 +257,10 @@ impl Volumes {
             uid: uid.clone(),
             layout,
             root_dir: settings.root_dir.clone(),
+            node_name: settings.node_name.clone(),
             host: Arc::clone(&ports.volumes),
+            fs: Arc::clone(&ports.fs),
+            drivers: drivers.clone(),
             clock: Arc::clone(&ports.clock),
             recorder: recorder.clone(),
             calls: Calls::new(progress.clone(), Arc::clone(&ports.clock), uid.clone()),

@@ -88,7 +88,8 @@ struct Made {
     digest: Option<String>,
 }
 
-/// The files of volumes that the agent writes, or why there are none.
+/// The files of volumes that the agent writes, or why there are none; and what
+/// keeps other volumes from being tried.
 pub(super) type Contents = BTreeMap<VolumeName, Result<Content, String>>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,9 +142,22 @@ impl Observed {
         let plugin = match pod.volumes.get(name) {
             Some(Wanted::EmptyDir { .. }) => Some(PluginName::empty_dir()),
             Some(Wanted::Payload(spec)) => Some(spec.kind.plugin()),
+            Some(Wanted::Csi(_)) => Some(PluginName::csi()),
             _ => None,
         };
         self.begun.insert(Found { name: name.clone(), plugin });
+    }
+
+    /// Is a driver needed to go on?
+    pub(super) fn needs_drivers(&self, goal: &Goal) -> bool {
+        let is_csi = |found: &Found| {
+            found.plugin.as_ref().is_some_and(|plugin| plugin.as_dir() == PluginName::CSI)
+        };
+        match goal {
+            Goal::Mount(pod) => pod.volumes.values().any(|wanted| matches!(wanted, Wanted::Csi(_))),
+            Goal::Keep(_) => false,
+            Goal::Release => self.left.iter().flatten().any(is_csi),
+        }
     }
 
     /// An operation has ended.
@@ -265,6 +279,10 @@ fn standing<'a>(
             };
             (is_there, next)
         }
+        Wanted::Csi(_) if !same => match contents.get(name) {
+            Some(Err(why)) => (false, Next::Impossible(why)),
+            _ => (false, Next::SetUp),
+        },
         _ => (same, if same { Next::Nothing } else { Next::SetUp }),
     }
 }

@@ -20,8 +20,9 @@ use super::plan::{self, Contents, Goal, Observed, Op, Outcome};
 use super::{Problem, VolumeState, plugins, reconstruct};
 use crate::events::Recorder;
 use crate::object_cache::{ObjectWatch, Objects};
+use crate::plugin_manager::{DriverWatch, Drivers};
 use crate::pod_sources::PodSetReader;
-use crate::ports::{Clock, VolumeHost};
+use crate::ports::{Clock, Fs, VolumeHost};
 use crate::progress::Calls;
 
 /// Pause between looks whether a pod whose manifest is gone is wanted again. Its
@@ -34,7 +35,10 @@ pub(super) struct PodTask {
     pub uid: PodUid,
     pub layout: PodLayout,
     pub root_dir: PathBuf,
+    pub node_name: String,
     pub host: Arc<dyn VolumeHost>,
+    pub fs: Arc<dyn Fs>,
+    pub drivers: Drivers,
     pub clock: Arc<dyn Clock>,
     pub recorder: Recorder,
     pub calls: Calls,
@@ -58,7 +62,7 @@ impl PodTask {
                 observed.turn_to_release();
             }
             // Before they are read, so that no change goes unnoticed.
-            followed.turn_to(&goal, &self.objects);
+            followed.turn_to(&goal, &observed, &self.objects, &self.drivers);
             let contents = self.contents(&goal);
             if matches!(goal, Goal::Mount(_)) && !self.desired.wants(&self.uid) {
                 // Objects go after the pods of their manifest: what went with the pod
@@ -91,7 +95,8 @@ impl PodTask {
             let wait = plan.wake_at.map(|at| at.since(self.clock.mono()));
             tokio::select! { biased;
                 changed = self.goal.changed() => if changed.is_err() { return },
-                () = followed.changed() => {}
+                () = object_changed(&mut followed.objects) => {}
+                () = driver_changed(&mut followed.drivers) => observed.forgive(),
                 () = self.hurry.notified() => observed.forgive(),
                 () = sleep(wait.unwrap_or_default()), if wait.is_some() => {}
             }
@@ -103,6 +108,7 @@ impl PodTask {
         let Goal::Mount(pod) = goal else { return Contents::new() };
         let of = |wanted: &Wanted| match wanted {
             Wanted::Payload(spec) => Some(spec.content(|key| self.objects.get(key))),
+            Wanted::Csi(spec) => plugins::csi_obstacle(spec, &self.drivers, &self.objects).map(Err),
             _ => None,
         };
         let all = pod.volumes.iter();
@@ -112,6 +118,14 @@ impl PodTask {
     async fn perform(&self, op: &Op, goal: &Goal, contents: &Contents) -> Outcome {
         let _call = self.calls.begin(op.to_string());
         let host = &*self.host;
+        let means = plugins::Means {
+            host,
+            fs: &*self.fs,
+            layout: &self.layout,
+            drivers: &self.drivers,
+            objects: &self.objects,
+            node_name: &self.node_name,
+        };
         let failed = |error: crate::ports::VolumeError| Outcome::Failed(error.to_string());
         match (op, goal) {
             (Op::Share, _) => {
@@ -121,7 +135,7 @@ impl PodTask {
                 let Some(wanted) = pod.volumes.get(name) else { return Outcome::Undone };
                 let content = contents.get(name).and_then(|content| content.as_ref().ok());
                 let at = self.clock.wall().into();
-                let made = plugins::set_up(host, &self.layout, name, wanted, content, at).await;
+                let made = plugins::set_up(&means, name, wanted, content, at).await;
                 let digest = content.map(|content| content.digest.clone());
                 made.map_or_else(Outcome::Failed, |made| {
                     Outcome::Made(wanted.clone(), made, digest)
@@ -133,8 +147,8 @@ impl PodTask {
                 reconstruct::look(host, &self.layout).await.map_or_else(failed, Outcome::Left)
             }
             (Op::TearDown(found), _) => {
-                let undone = plugins::tear_down(host, &self.layout, found).await;
-                undone.map_or_else(failed, |()| Outcome::Undone)
+                let undone = plugins::tear_down(&means, found).await;
+                undone.map_or_else(Outcome::Failed, |()| Outcome::Undone)
             }
         }
     }
@@ -169,29 +183,51 @@ impl PodTask {
     }
 }
 
-/// The objects that a pod's files come from.
+/// The objects that a pod's files come from, and the drivers if it needs one.
 #[derive(Default)]
-struct Followed(Option<(BTreeSet<ObjectKey>, ObjectWatch)>);
+struct Followed {
+    objects: Option<(BTreeSet<ObjectKey>, ObjectWatch)>,
+    drivers: Option<DriverWatch>,
+}
 
 impl Followed {
-    /// Follows the objects that the goal needs, and no others.
-    fn turn_to(&mut self, goal: &Goal, objects: &Objects) {
+    /// Follows what the goal needs, and nothing else.
+    fn turn_to(
+        &mut self,
+        goal: &Goal,
+        observed: &Observed,
+        objects: &Objects,
+        drivers: &Drivers,
+    ) {
+        if !observed.needs_drivers(goal) {
+            self.drivers = None;
+        } else if self.drivers.is_none() {
+            self.drivers = Some(drivers.follow());
+        }
         let keys = match goal {
             Goal::Mount(pod) => pod.objects(),
             Goal::Keep(_) | Goal::Release => BTreeSet::new(),
         };
         if keys.is_empty() {
-            self.0 = None;
-        } else if self.0.as_ref().is_none_or(|(followed, _)| *followed != keys) {
-            self.0 = Some((keys.clone(), objects.follow(keys)));
+            self.objects = None;
+        } else if self.objects.as_ref().is_none_or(|(followed, _)| *followed != keys) {
+            self.objects = Some((keys.clone(), objects.follow(keys)));
         }
     }
+}
 
-    /// Returns once one of them has changed.
-    async fn changed(&mut self) {
-        match &mut self.0 {
-            Some((_, watch)) => watch.changed().await,
-            None => std::future::pending().await,
-        }
+/// Returns once one of the objects has changed.
+async fn object_changed(objects: &mut Option<(BTreeSet<ObjectKey>, ObjectWatch)>) {
+    match objects {
+        Some((_, watch)) => watch.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns once a driver has come or gone.
+async fn driver_changed(drivers: &mut Option<DriverWatch>) {
+    match drivers {
+        Some(watch) => watch.changed().await,
+        None => std::future::pending().await,
     }
 }

@@ -19,6 +19,7 @@ use crate::container_manager::Rules;
 use crate::container_manager::allocatable::Allocatable;
 use crate::events::Recorder;
 use crate::object_cache::Objects;
+use crate::plugin_manager::Drivers;
 use crate::pod_sources::PodSetReader;
 use crate::ports::Ports;
 use crate::progress::ProgressBoard;
@@ -231,7 +232,9 @@ async fn directories_come_and_go_with_the_pod() {
     let pod = pod("", "", &source);
     let uid = pod.uid();
     let (_, desired) = PodSetReader::for_test(&[&pod]);
-    let life = || Volumes::new(&ports, &settings, &recorder, &progress, &none, &desired);
+    let drivers = Drivers::default();
+    let life =
+        || Volumes::new(&ports, &settings, &recorder, &progress, &none, &desired, &drivers);
     let volumes = life();
     assert_eq!(volumes.state(uid), None);
     volumes.want(&pod);

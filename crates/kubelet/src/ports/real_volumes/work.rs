@@ -62,6 +62,13 @@ pub(super) fn exists(path: &Path) -> Result<bool, VolumeError> {
     }
 }
 
+pub(super) fn remove_empty_dir(path: &Path) -> Result<(), VolumeError> {
+    match std::fs::remove_dir(path) {
+        Err(error) if !is_absent(&error) => Err(failed("remove the directory", path, &error)),
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn mark(path: &Path) -> Result<(), VolumeError> {
     if let Some(dir) = path.parent() {
         mounts::make_dir(dir, 0o750)?;

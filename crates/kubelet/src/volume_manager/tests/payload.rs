@@ -13,6 +13,7 @@ use super::super::{VolumeState, Volumes};
 use super::{at, made, name, pod, ports, until, volumes_of, wanted};
 use crate::events::Recorder;
 use crate::object_cache::{self, Objects};
+use crate::plugin_manager::Drivers;
 use crate::pod_sources::PodSetReader;
 use crate::progress::ProgressBoard;
 use crate::settings::Settings;
@@ -204,7 +205,15 @@ async fn files_follow_their_object() {
     let pod = pod("", "", r#"{"name":"v","configMap":{"name":"c"}}"#);
     let (_, desired) = PodSetReader::for_test(&[&pod]);
     let settings = Arc::new(settings);
-    let volumes = Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired);
+    let volumes = Volumes::new(
+        &ports,
+        &settings,
+        &recorder,
+        &progress,
+        &objects,
+        &desired,
+        &Drivers::default(),
+    );
     volumes.want(&pod);
     let is_stuck = |state: &VolumeState| matches!(state, VolumeState::Waiting { problems, .. } if !problems.is_empty());
     until(&volumes, pod.uid(), is_stuck).await;
@@ -277,7 +286,15 @@ async fn objects_that_go_with_their_pod_are_not_missed() {
         let pod = pod("", "", r#"{"name":"v","configMap":{"name":"c","optional":true}}"#);
         let (pods, desired) = PodSetReader::for_test(&[&pod]);
         let settings = Arc::new(settings);
-        let volumes = Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired);
+        let volumes = Volumes::new(
+        &ports,
+        &settings,
+        &recorder,
+        &progress,
+        &objects,
+        &desired,
+        &Drivers::default(),
+    );
         writer.replace(Source::File, &[object(ObjectKind::ConfigMap, "c", &[("a", "1")])]);
         volumes.want(&pod);
         let is_ready = |state: &VolumeState| matches!(state, VolumeState::Ready(_));

@@ -1,0 +1,211 @@
+//! The CSI drivers that are registered, and who has to hear of changes.
+//!
+//! Owns the table of drivers. Each socket in the registry holds a seat; only who
+//! has the seat may enter a driver, so that a registration that was still under
+//! way when its socket went enters nothing. Every follower has a watch of its
+//! own: they wake in the order they came, so that simulation can replay it.
+//! Upstream: pkg/volume/csi/csi_drivers_store.go.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::watch;
+
+use super::version::Version;
+use crate::ports::CsiNode;
+
+/// A driver that is registered.
+#[derive(Clone)]
+pub struct CsiDriver {
+    /// Its name.
+    pub name: String,
+    /// The version of CSI it speaks.
+    pub version: Version,
+    /// Where it serves.
+    pub endpoint: String,
+    /// How it knows this node.
+    pub node_id: String,
+    /// Asks it for things.
+    pub node: Arc<dyn CsiNode>,
+}
+
+impl fmt::Debug for CsiDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, version, endpoint, node_id, .. } = self;
+        write!(f, "CsiDriver {name} {version} at {endpoint}, node {node_id}")
+    }
+}
+
+/// No driver of this name is registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("driver name {0} not found in the list of registered CSI drivers")]
+pub struct NoDriver(pub String);
+
+/// Why a driver is not entered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotEntered {
+    /// Another has the name.
+    #[error(
+        "Another driver with the same name is already registered with a higher supported version: \
+         {version:?}; it is the one behind {}",
+        .socket.display()
+    )]
+    Taken {
+        /// What that one speaks.
+        version: String,
+        /// Its socket.
+        socket: PathBuf,
+    },
+    /// The socket has gone, or is another now.
+    #[error("the socket has gone meanwhile")]
+    SeatLost,
+}
+
+/// The registered drivers. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Drivers(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// With the socket that entered it.
+    by_name: BTreeMap<String, (PathBuf, Arc<CsiDriver>)>,
+    seats: BTreeMap<PathBuf, u64>,
+    seated: u64,
+    followers: BTreeMap<u64, watch::Sender<()>>,
+    followed: u64,
+}
+
+/// The right to enter drivers for a socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seat {
+    pub(super) socket: PathBuf,
+    number: u64,
+}
+
+impl State {
+    fn tell(&self) {
+        self.followers.values().for_each(|news| {
+            news.send_replace(());
+        });
+    }
+}
+
+impl Drivers {
+    /// A driver by its name.
+    pub fn get(&self, name: &str) -> Result<Arc<CsiDriver>, NoDriver> {
+        let state = self.lock();
+        let found = state.by_name.get(name).map(|(_, driver)| Arc::clone(driver));
+        found.ok_or_else(|| NoDriver(name.to_owned()))
+    }
+
+    /// Follows all drivers from now on.
+    pub fn follow(&self) -> DriverWatch {
+        let (news, changed) = watch::channel(());
+        let mut state = self.lock();
+        state.followed += 1;
+        let number = state.followed;
+        state.followers.insert(number, news);
+        DriverWatch { number, changed, drivers: self.clone() }
+    }
+
+    /// Gives a socket its seat, in place of one it had.
+    pub(super) fn seat(&self, socket: &Path) -> Seat {
+        self.unseat(socket);
+        let mut state = self.lock();
+        state.seated += 1;
+        let number = state.seated;
+        state.seats.insert(socket.to_owned(), number);
+        Seat { socket: socket.to_owned(), number }
+    }
+
+    /// Takes a socket's seat, and its driver with it. Returns the driver's name.
+    pub(super) fn unseat(&self, socket: &Path) -> Option<String> {
+        let mut state = self.lock();
+        state.seats.remove(socket);
+        Self::remove(&mut state, socket)
+    }
+
+    /// Takes the driver of a seat, but not the seat.
+    pub(super) fn leave(&self, seat: &Seat) {
+        let mut state = self.lock();
+        if state.seats.get(&seat.socket) == Some(&seat.number) {
+            Self::remove(&mut state, &seat.socket);
+        }
+    }
+
+    fn remove(state: &mut State, socket: &Path) -> Option<String> {
+        let entry = state.by_name.iter().find(|(_, (owner, _))| owner == socket);
+        let name = entry.map(|(name, _)| name.clone())?;
+        state.by_name.remove(&name);
+        state.tell();
+        Some(name)
+    }
+
+    /// Is there room for a driver of this name and version?
+    pub(super) fn check(
+        &self,
+        seat: &Seat,
+        name: &str,
+        version: &Version,
+    ) -> Result<(), NotEntered> {
+        Self::check_in(&self.lock(), seat, name, version)
+    }
+
+    fn check_in(
+        state: &State,
+        seat: &Seat,
+        name: &str,
+        version: &Version,
+    ) -> Result<(), NotEntered> {
+        if state.seats.get(&seat.socket) != Some(&seat.number) {
+            return Err(NotEntered::SeatLost);
+        }
+        match state.by_name.get(name) {
+            Some((socket, other)) if *socket != seat.socket && other.version >= *version => {
+                let version = other.version.to_string();
+                Err(NotEntered::Taken { version, socket: socket.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Enters a driver, in place of one that speaks a lower version.
+    pub(super) fn enter(&self, seat: &Seat, driver: CsiDriver) -> Result<(), NotEntered> {
+        let mut state = self.lock();
+        Self::check_in(&state, seat, &driver.name, &driver.version)?;
+        let name = driver.name.clone();
+        state.by_name.retain(|_, (owner, _)| *owner != seat.socket);
+        state.by_name.insert(name, (seat.socket.clone(), Arc::new(driver)));
+        state.tell();
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("drivers lock: no code panics while holding it")
+    }
+}
+
+/// Follows the drivers until it is dropped.
+pub struct DriverWatch {
+    number: u64,
+    changed: watch::Receiver<()>,
+    drivers: Drivers,
+}
+
+impl DriverWatch {
+    /// Returns once a driver has come or gone.
+    pub async fn changed(&mut self) {
+        if self.changed.changed().await.is_err() {
+            // The sender is the table's, which this holds on to.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for DriverWatch {
+    fn drop(&mut self) {
+        self.drivers.lock().followers.remove(&self.number);
+    }
+}
