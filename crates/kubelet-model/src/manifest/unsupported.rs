@@ -138,6 +138,7 @@ const POD_FIELDS: &[&str] = &[
     "spec.tolerations",
     "spec.topologySpreadConstraints",
     "spec.volumes.*.configMap",
+    "spec.volumes.*.csi",
     "spec.volumes.*.downwardAPI",
     "spec.volumes.*.emptyDir",
     "spec.volumes.*.hostPath",

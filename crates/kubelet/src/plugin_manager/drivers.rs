@@ -93,6 +93,23 @@ impl State {
 }
 
 impl Drivers {
+    /// One driver, registered, for tests of those who use it.
+    #[cfg(test)]
+    pub(crate) fn holding(name: &str, node: Arc<dyn CsiNode>) -> Self {
+        let drivers = Self::default();
+        let version = super::version::highest_supported(&["1.0.0".to_owned()]);
+        let driver = CsiDriver {
+            name: name.to_owned(),
+            version: version.expect("a version"),
+            endpoint: String::new(),
+            node_id: "n".to_owned(),
+            node,
+        };
+        let seat = drivers.seat(Path::new("/registry/d.sock"));
+        drivers.enter(&seat, driver).expect("room for one");
+        drivers
+    }
+
     /// A driver by its name.
     pub fn get(&self, name: &str) -> Result<Arc<CsiDriver>, NoDriver> {
         let state = self.lock();

@@ -37,7 +37,7 @@ const SOCKETS_MAX: usize = 64;
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(122);
-/// How often the registry is looked at while it cannot be watched.
+/// How often the registry is looked at while it cannot be watched, or listed.
 const RESCAN: Duration = Duration::from_secs(10);
 /// Pause before a watch that broke is begun anew.
 const WATCH_PAUSE: Duration = Duration::from_millis(500);
@@ -105,8 +105,9 @@ impl Manager {
                 // What is registered stays so: nobody says that it went.
                 Err(error) => trouble = Some(error),
             }
+            let troubled = trouble.is_some();
             self.complain(trouble.map(|error| error.to_string()));
-            wait(&mut watch).await;
+            wait(&mut watch, troubled).await;
         }
     }
 
@@ -120,7 +121,7 @@ impl Manager {
             && self.said.as_ref() != Some(why)
         {
             let path = self.dir.display();
-            tracing::warn!(%path, why, "plugins' sockets cannot be watched; looking at intervals");
+            tracing::warn!(%path, why, "no plugin's socket is found; looking again in a while");
         }
         self.said = why;
     }
@@ -171,10 +172,14 @@ impl Manager {
     }
 }
 
-/// Waits until it is worth looking again.
-async fn wait(watch: &mut Option<ChangeStream>) {
+/// Waits until it is worth looking again; not for ever if the last look failed.
+async fn wait(watch: &mut Option<ChangeStream>, troubled: bool) {
     let Some(stream) = watch else { return sleep(RESCAN).await };
-    if stream.next().await.is_some() {
+    let alive = tokio::select! { biased;
+        change = stream.next() => change.is_some(),
+        () = sleep(RESCAN), if troubled => return,
+    };
+    if alive {
         return sleep(SETTLE).await;
     }
     *watch = None;

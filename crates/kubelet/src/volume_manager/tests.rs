@@ -1,5 +1,6 @@
 //! Plans as tables, wanted volumes of pods, and a task against real directories.
 
+mod csi;
 mod payload;
 
 use std::collections::BTreeSet;

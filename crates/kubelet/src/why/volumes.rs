@@ -3,7 +3,7 @@
 use super::{Finding, Rank};
 
 /// What is known to go wrong, by words of the error, and what to do about it.
-const ADVICE: [(&str, &str); 13] = [
+const ADVICE: [(&str, &str); 16] = [
     (
         "hostPath type check failed",
         "Make the path on this node what volumes[].hostPath.type asks for, or correct path or type; DirectoryOrCreate and FileOrCreate make what is missing.",
@@ -29,6 +29,18 @@ const ADVICE: [(&str, &str); 13] = [
     ("non-existent secret key", "Add the key to the Secret, or correct items[].key."),
     ("\" not found", "`klet why node` names manifests that cannot be used, and why."),
     (
+        NO_DRIVER,
+        "Start the CSI driver, or correct volumes[].csi.driver. A driver is found by its registration socket in plugins_registry below klet's root directory; klet's log says if one is refused, and why.",
+    ),
+    (
+        "the driver left it mounted",
+        "Look at the log of the CSI driver: it says that it has unmounted the path named above, and has not.",
+    ),
+    (
+        "rpc error: code =",
+        "This is what the CSI driver answered: look at its log, and whether it runs.",
+    ),
+    (
         "something is mounted there",
         "Unmount the path named above with `umount`: klet never removes what it has not mounted. What is mounted there stays untouched; klet goes on by itself.",
     ),
@@ -48,6 +60,9 @@ const ADVICE: [(&str, &str); 13] = [
 
 /// Objects that are missing, as errors name them.
 const NOT_FOUND: [&str; 2] = [": configmap \"", ": secret \""];
+
+/// No driver has the name that the pod gives.
+const NO_DRIVER: &str = "not found in the list of registered CSI drivers";
 
 /// Nothing but another manifest helps against these.
 const FOR_MANIFESTS: [&str; 2] = ["\" not found", "references non-existent"];
@@ -80,9 +95,13 @@ pub(super) fn answer(volumes: &[String], problems: &[String], leaving: bool) -> 
     let known = ADVICE.iter().filter(|(words, _)| problems.iter().any(|p| p.contains(words)));
     let finding = known.fold(finding, |finding, (_, advice)| finding.advise(*advice));
     let is_for_manifests = |problem: &String| FOR_MANIFESTS.iter().any(|w| problem.contains(w));
-    finding.advise(match problems.iter().all(is_for_manifests) {
-        true => "klet goes on as soon as the manifest is there.",
-        false => "klet tries again by itself, soon at first and then every two minutes.",
+    let is_for_drivers = |problem: &String| problem.contains(NO_DRIVER);
+    finding.advise(if problems.iter().all(is_for_manifests) {
+        "klet goes on as soon as the manifest is there."
+    } else if problems.iter().all(is_for_drivers) {
+        "klet goes on as soon as the driver has registered."
+    } else {
+        "klet tries again by itself, soon at first and then every two minutes."
     })
 }
 
@@ -141,6 +160,22 @@ mod tests {
         let answer = explained(text, true);
         assert!(answer.headline.contains("/p/x"), "{}", answer.headline);
         assert!(answer.advice[0].contains("umount"), "{:?}", answer.advice);
+    }
+
+    #[test]
+    fn a_driver_that_is_missing_is_waited_for() {
+        let text = "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name \
+                    d.example not found in the list of registered CSI drivers";
+        for leaving in [false, true] {
+            let advice = explained(text, leaving).advice;
+            assert!(advice[0].contains("plugins_registry"), "{advice:?}");
+            let last = advice.last().expect("advice");
+            assert_eq!(last, "klet goes on as soon as the driver has registered.");
+        }
+        let refused = "rpc error: code = Internal desc = no disk";
+        let advice = explained(refused, false).advice;
+        assert!(advice[0].contains("CSI driver answered"), "{advice:?}");
+        assert!(advice[1].contains("tries again by itself"), "{advice:?}");
     }
 
     #[test]

@@ -61,6 +61,14 @@ fn check_source(volume: &Volume, field: &Field, report: &mut Report) {
         ("nfs.path", volume.nfs.as_ref().is_some_and(|v| v.path.is_empty())),
         ("csi.driver", volume.csi.as_ref().is_some_and(|v| v.driver.is_empty())),
         (
+            "csi.nodePublishSecretRef.name",
+            volume
+                .csi
+                .as_ref()
+                .and_then(|v| v.node_publish_secret_ref.as_ref())
+                .is_some_and(|secret| secret.name.is_empty()),
+        ),
+        (
             "persistentVolumeClaim.claimName",
             volume.persistent_volume_claim.as_ref().is_some_and(|v| v.claim_name.is_empty()),
         ),

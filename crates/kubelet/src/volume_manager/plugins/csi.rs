@@ -113,9 +113,12 @@ pub(super) async fn set_up(
     note(means, &paths.note, name, spec)?;
     let request = spec.publish_request(paths.target_text()?, secrets, &capabilities);
     if let Err(error) = driver.node.publish(request).await {
-        if error.is_final() {
-            // It has certainly not mounted anything now. An earlier life may have.
-            clean(means, &paths).await?;
+        // It has certainly not mounted anything now. An earlier life may have.
+        if error.is_final()
+            && let Err(error) = clean(means, &paths).await
+        {
+            let path = paths.dir.display();
+            tracing::warn!(%path, %error, "cannot remove the directory of a volume that failed");
         }
         return Err(CsiError::Publish(rpc_error(&error)));
     }

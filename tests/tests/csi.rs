@@ -1,0 +1,278 @@
+//! CSI drivers: they register, mount inline volumes of pods, fail, crash and go.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use plugin_apis::csi::volume_capability::AccessType;
+use plugin_apis::csi::{NodePublishVolumeRequest, NodeUnpublishVolumeRequest};
+use serde_json::{Value, json};
+use testkit::csi::{Code, CsiDriver, CsiOptions, Fault, NodeCapability, Outcome, Rpc};
+use testkit::{Node, PodManifest, host};
+
+const DRIVER: &str = "hostpath.klet.test";
+const MISSING: &str =
+    "driver name hostpath.klet.test not found in the list of registered CSI drivers";
+
+/// A driver of inline volumes, which are never staged.
+fn driver(node: &Node, capabilities: &[NodeCapability]) -> Result<CsiDriver> {
+    let capabilities: BTreeSet<_> = capabilities.iter().copied().collect();
+    let options = CsiOptions { capabilities, ..CsiOptions::default() };
+    CsiDriver::start(&node.klet.root_dir().canonicalize()?, options)
+}
+
+fn pod(name: &str, script: &str, source: Value) -> PodManifest {
+    let mut csi = json!({"driver": DRIVER});
+    for (key, value) in source.as_object().into_iter().flatten() {
+        csi[key] = value.clone();
+    }
+    PodManifest::script(name, &format!("{script}; exec sleep 1000"))
+        .with("volumeMounts", json!([{"name": "data", "mountPath": "/data"}]))
+        .spec("volumes", json!([{"name": "data", "csi": csi}]))
+}
+
+fn volume_dir(node: &Node, uid: &str) -> PathBuf {
+    node.klet.root_dir().join("pods").join(uid).join("volumes/kubernetes.io~csi/data")
+}
+
+/// Waits until a message about the pod's volume has these words in it.
+fn wait_problem(node: &Node, name: &str, words: &str) -> Result<String> {
+    let told = |pod: &testkit::PodView| {
+        let condition = pod.condition("PodReadyToStartContainers");
+        condition.is_ok_and(|condition| condition.message.contains(words))
+    };
+    Ok(node.wait_pod(name, &format!("to tell {words:?}"), told)?.uid)
+}
+
+/// Waits until neither the pod's directory nor a mount in it is left.
+fn wait_no_trace(node: &Node, name: &str, uid: &str) -> Result<()> {
+    node.wait_gone(name)?;
+    let dir = node.klet.root_dir().join("pods").join(uid);
+    node.eventually(&format!("{name} to leave no trace"), || {
+        let mounts = host::mounts_below(&dir)?;
+        ensure!(mounts.is_empty(), "still mounted: {mounts:?}");
+        ensure!(!dir.exists(), "{} is still there", dir.display());
+        Ok(())
+    })
+}
+
+fn wait_log(node: &Node, words: &str) -> Result<()> {
+    node.eventually(&format!("klet to say {words:?}"), || {
+        let log = fs::read_to_string(node.klet.log_path())?;
+        ensure!(log.contains(words), "it said\n{}", node.klet.log_tail());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_pod_waits_for_its_driver_and_writes_through_it() -> Result<()> {
+    let node = Node::start()?;
+    let mut driver = driver(&node, &[])?;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"},
+        "stringData": {"token": "open sesame"}});
+    let source = json!({
+        "fsType": "ext4",
+        "volumeAttributes": {"colour": "blue"},
+        "nodePublishSecretRef": {"name": "key"},
+    });
+    let script = "echo hello >/data/word; echo group $(stat -c %g /data)";
+    let web = pod("web", script, source).spec("securityContext", json!({"fsGroup": 4321}));
+    node.manifests.put_pod(&web)?;
+    let text = format!(
+        "MountVolume.SetUp failed for volume \"data\" : kubernetes.io/csi: mounter.SetUpAt failed \
+         to get CSI client: {MISSING}"
+    );
+    let uid = wait_problem(&node, "web", &text)?;
+    node.wait_says(&["events", "web"], &["Warning FailedMount", MISSING])?;
+    node.wait_says(&["why", "web"], &[MISSING, "plugins_registry", "driver has registered"])?;
+    assert_eq!(node.in_runtime("web")?, (vec![], vec![]), "nothing is made before");
+
+    driver.register()?;
+    let text = "fetching NodePublishSecretRef default/key failed: kubernetes.io/csi: failed to \
+                find the secret key in the namespace default with error: secret \"key\" not found";
+    wait_problem(&node, "web", text)?;
+    assert!(driver.requests::<NodePublishVolumeRequest>().is_empty(), "it was not asked");
+    node.manifests.put("key.json", secret.to_string())?;
+    node.wait_running("web")?;
+    node.wait_word("web", "main", "group 4321")?;
+
+    let asked = driver.requests::<NodePublishVolumeRequest>().pop().context("it was asked")?;
+    let told = |key: &str| asked.volume_context.get(key).map(String::as_str);
+    assert_eq!(told("colour"), Some("blue"));
+    assert_eq!(told("csi.storage.k8s.io/pod.uid"), Some(uid.as_str()));
+    assert_eq!(told("csi.storage.k8s.io/pod.namespace"), Some("default"));
+    assert_eq!(told("csi.storage.k8s.io/ephemeral"), Some("true"));
+    assert_eq!(asked.secrets.get("token").map(String::as_str), Some("open sesame"));
+    let dir = volume_dir(&node, &uid);
+    assert_eq!(PathBuf::from(&asked.target_path), dir.canonicalize()?.join("mount"));
+    let volume = &asked.volume_id;
+    assert_eq!(fs::read_to_string(driver.volume_dir(volume).join("word"))?, "hello\n");
+    let note: Value = serde_json::from_slice(&fs::read(dir.join("vol_data.json"))?)?;
+    assert_eq!(note["driverName"], DRIVER);
+    assert_eq!((&note["volumeHandle"], &note["specVolID"]), (&json!(volume), &json!("data")));
+    assert_eq!(note["volumeLifecycleMode"], "Ephemeral");
+    let log = fs::read_to_string(node.klet.log_path())?;
+    assert!(!log.contains("open sesame"), "no secret is logged");
+
+    node.manifests.remove_pod("web")?;
+    wait_no_trace(&node, "web", &uid)?;
+    assert_eq!(driver.requests::<NodeUnpublishVolumeRequest>().len(), 1);
+    assert!(driver.mounts_of(volume)?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn a_driver_that_takes_groups_is_given_them_and_a_reader_cannot_write() -> Result<()> {
+    let node = Node::start()?;
+    let mut driver = driver(&node, &[NodeCapability::VolumeMountGroup])?;
+    driver.register()?;
+    let script = "echo x >/data/x || echo read-only";
+    let reader = pod("reader", script, json!({"readOnly": true}))
+        .spec("securityContext", json!({"fsGroup": 99}));
+    node.manifests.put_pod(&reader)?;
+    let uid = node.wait_running("reader")?.uid;
+    node.wait_word("reader", "main", "read-only")?;
+    let asked = driver.requests::<NodePublishVolumeRequest>().pop().context("it was asked")?;
+    assert!(asked.readonly);
+    let capability = asked.volume_capability.context("a capability")?;
+    let Some(AccessType::Mount(mount)) = capability.access_type else {
+        bail!("it is asked for no file system");
+    };
+    assert_eq!(mount.volume_mount_group, "99");
+    node.manifests.remove_pod("reader")?;
+    wait_no_trace(&node, "reader", &uid)
+}
+
+#[test]
+fn errors_are_told_and_tried_again() -> Result<()> {
+    let node = Node::start()?;
+    let mut driver = driver(&node, &[])?;
+    driver.register()?;
+    // Each is tried again after half a second, then one, two, four.
+    for fault in [
+        Fault::fail(Code::Internal),
+        Fault::fail(Code::Internal),
+        Fault::fail(Code::Aborted),
+        Fault::crash(),
+    ] {
+        driver.inject(Rpc::NodePublishVolume, fault);
+    }
+    node.manifests.put_pod(&pod("web", "echo up", json!({})))?;
+    let said = |code: &str| {
+        format!("MountVolume.SetUp failed for volume \"data\" : rpc error: code = {code} desc = ")
+    };
+    wait_problem(&node, "web", &format!("{}as the test wants it", said("Internal")))?;
+    wait_problem(&node, "web", &said("Aborted"))?;
+    let uid = wait_problem(&node, "web", &said("Unavailable"))?;
+    node.wait_says(&["why", "web"], &["CSI driver answered"])?;
+    driver.restart()?;
+    node.wait_word("web", "main", "up")?;
+    assert_eq!(driver.requests::<NodePublishVolumeRequest>().len(), 5);
+
+    // What cannot be unmounted keeps the pod, until it can.
+    driver.inject(Rpc::NodeUnpublishVolume, Fault::fail(Code::Internal));
+    driver.inject(Rpc::NodeUnpublishVolume, Fault::fail(Code::Unavailable).once_done());
+    node.manifests.remove_pod("web")?;
+    wait_log(&node, "UnmountVolume.TearDown failed for volume \\\"data\\\"")?;
+    wait_no_trace(&node, "web", &uid)?;
+    assert_eq!(driver.requests::<NodeUnpublishVolumeRequest>().len(), 3);
+    Ok(())
+}
+
+#[test]
+fn a_mount_whose_answer_was_lost_is_undone() -> Result<()> {
+    let node = Node::start()?;
+    let mut driver = driver(&node, &[])?;
+    driver.register()?;
+    for _ in 0..20 {
+        let lost = Fault::fail(Code::DeadlineExceeded).once_done();
+        driver.inject(Rpc::NodePublishVolume, lost);
+    }
+    node.manifests.put_pod(&pod("web", "echo up", json!({})))?;
+    let uid = wait_problem(&node, "web", "code = DeadlineExceeded")?;
+    let asked = driver.requests::<NodePublishVolumeRequest>().pop().context("it was asked")?;
+    assert_eq!(driver.mounts_of(&asked.volume_id)?.len(), 1);
+    node.manifests.remove_pod("web")?;
+    wait_no_trace(&node, "web", &uid)?;
+    assert!(driver.mounts_of(&asked.volume_id)?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn a_klet_that_was_killed_finds_its_volumes_again() -> Result<()> {
+    let mut node = Node::start()?;
+    let mut driver = driver(&node, &[])?;
+    driver.register()?;
+    let stays = pod("stays", "echo life >>/data/lives", json!({}));
+    node.manifests.put_pod(&stays)?;
+    let stays_uid = node.wait_running("stays")?.uid;
+    node.wait_pod("stays", "to have its volume", |pod| pod.is("Ready"))?;
+    let before = node.instances()?;
+
+    // Killed while the driver mounts: the mount is there, the answer never comes.
+    driver.inject(Rpc::NodePublishVolume, Fault::hang().once_done());
+    node.manifests.put_pod(&pod("torn", "echo up", json!({})))?;
+    let torn = node.eventually("the driver to be asked", || {
+        let asked = driver.requests::<NodePublishVolumeRequest>();
+        let torn = asked.into_iter().find(|asked| !asked.target_path.contains(&stays_uid));
+        let torn = torn.context("not yet")?;
+        ensure!(driver.mounts_of(&torn.volume_id)?.len() == 1, "not mounted yet");
+        Ok(torn)
+    })?;
+    let torn_uid = node.pod("torn")?.uid;
+    node.klet.kill9()?;
+    driver.deregister();
+    node.manifests.remove_pod("torn")?;
+    node.klet.restart()?;
+    // The driver is away: what it mounted stays, and klet says what it waits for.
+    wait_log(&node, "UnmountVolume.TearDown failed for volume \\\"data\\\"")?;
+    wait_log(&node, MISSING)?;
+    assert_eq!(driver.mounts_of(&torn.volume_id)?.len(), 1);
+    driver.register()?;
+    wait_no_trace(&node, "torn", &torn_uid)?;
+    assert!(driver.mounts_of(&torn.volume_id)?.is_empty());
+
+    // The other pod's volume was asked for again, and nothing of it was touched.
+    node.eventually("klet to find the volume that stays", || {
+        let asked = driver.requests::<NodePublishVolumeRequest>();
+        let of = |asked: &&NodePublishVolumeRequest| asked.target_path.contains(&stays_uid);
+        ensure!(asked.iter().filter(of).count() == 2, "{} calls", asked.len());
+        Ok(())
+    })?;
+    let after = node.instances()?;
+    assert!(before.iter().all(|(id, instance)| after.get(id) == Some(instance)));
+    assert_eq!(node.run_in("stays", "main", "cat /data/lives")?.trim(), "life");
+
+    // A pod that goes while klet is away.
+    node.klet.kill9()?;
+    node.manifests.clear()?;
+    node.klet.restart()?;
+    wait_no_trace(&node, "stays", &stays_uid)?;
+    let calls = driver.calls();
+    let mut unpublished = calls.iter().filter(|call| call.rpc == Rpc::NodeUnpublishVolume);
+    assert!(unpublished.all(|call| call.outcome == Outcome::Answered(Code::Ok)));
+    Ok(())
+}
+
+#[test]
+fn a_driver_that_comes_again_is_found_again() -> Result<()> {
+    let node = Node::start()?;
+    let mut driver = driver(&node, &[])?;
+    driver.inject(Rpc::NodeGetInfo, Fault::fail(Code::Unavailable));
+    driver.register()?;
+    wait_log(&node, "plugin not registered; trying again")?;
+    node.manifests.put_pod(&pod("first", "echo up", json!({})))?;
+    node.wait_word("first", "main", "up")?;
+    driver.deregister();
+    wait_log(&node, "CSI driver has gone")?;
+    node.manifests.put_pod(&pod("second", "echo up", json!({})))?;
+    wait_problem(&node, "second", MISSING)?;
+    assert_eq!(node.run_in("first", "main", "ls /data | wc -l")?.trim(), "0", "it goes on");
+    driver.register()?;
+    node.wait_word("second", "main", "up")?;
+    let uids = [node.pod("first")?.uid, node.pod("second")?.uid];
+    node.manifests.clear()?;
+    wait_no_trace(&node, "first", &uids[0])?;
+    wait_no_trace(&node, "second", &uids[1])
+}
