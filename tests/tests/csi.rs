@@ -1,15 +1,18 @@
-//! CSI drivers: they register, mount inline volumes of pods, fail, crash and go.
+//! CSI drivers: they register, mount volumes of pods, fail, crash and go.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use plugin_apis::csi::volume_capability::AccessType;
-use plugin_apis::csi::{NodePublishVolumeRequest, NodeUnpublishVolumeRequest};
+use plugin_apis::csi::{
+    NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
+};
 use serde_json::{Value, json};
 use testkit::csi::{Code, CsiDriver, CsiOptions, Fault, NodeCapability, Outcome, Rpc};
-use testkit::{Node, PodManifest, host};
+use testkit::{Node, PodManifest, binaries};
 
 const DRIVER: &str = "hostpath.klet.test";
 const MISSING: &str =
@@ -43,26 +46,6 @@ fn wait_problem(node: &Node, name: &str, words: &str) -> Result<String> {
         condition.is_ok_and(|condition| condition.message.contains(words))
     };
     Ok(node.wait_pod(name, &format!("to tell {words:?}"), told)?.uid)
-}
-
-/// Waits until neither the pod's directory nor a mount in it is left.
-fn wait_no_trace(node: &Node, name: &str, uid: &str) -> Result<()> {
-    node.wait_gone(name)?;
-    let dir = node.klet.root_dir().join("pods").join(uid);
-    node.eventually(&format!("{name} to leave no trace"), || {
-        let mounts = host::mounts_below(&dir)?;
-        ensure!(mounts.is_empty(), "still mounted: {mounts:?}");
-        ensure!(!dir.exists(), "{} is still there", dir.display());
-        Ok(())
-    })
-}
-
-fn wait_log(node: &Node, words: &str) -> Result<()> {
-    node.eventually(&format!("klet to say {words:?}"), || {
-        let log = fs::read_to_string(node.klet.log_path())?;
-        ensure!(log.contains(words), "it said\n{}", node.klet.log_tail());
-        Ok(())
-    })
 }
 
 #[test]
@@ -116,7 +99,7 @@ fn a_pod_waits_for_its_driver_and_writes_through_it() -> Result<()> {
     assert!(!log.contains("open sesame"), "no secret is logged");
 
     node.manifests.remove_pod("web")?;
-    wait_no_trace(&node, "web", &uid)?;
+    node.wait_no_trace("web", &uid)?;
     assert_eq!(driver.requests::<NodeUnpublishVolumeRequest>().len(), 1);
     assert!(driver.mounts_of(volume)?.is_empty());
     Ok(())
@@ -141,7 +124,7 @@ fn a_driver_that_takes_groups_is_given_them_and_a_reader_cannot_write() -> Resul
     };
     assert_eq!(mount.volume_mount_group, "99");
     node.manifests.remove_pod("reader")?;
-    wait_no_trace(&node, "reader", &uid)
+    node.wait_no_trace("reader", &uid)
 }
 
 #[test]
@@ -174,8 +157,8 @@ fn errors_are_told_and_tried_again() -> Result<()> {
     driver.inject(Rpc::NodeUnpublishVolume, Fault::fail(Code::Internal));
     driver.inject(Rpc::NodeUnpublishVolume, Fault::fail(Code::Unavailable).once_done());
     node.manifests.remove_pod("web")?;
-    wait_log(&node, "UnmountVolume.TearDown failed for volume \\\"data\\\"")?;
-    wait_no_trace(&node, "web", &uid)?;
+    node.wait_klet_logs("UnmountVolume.TearDown failed for volume \\\"data\\\"")?;
+    node.wait_no_trace("web", &uid)?;
     assert_eq!(driver.requests::<NodeUnpublishVolumeRequest>().len(), 3);
     Ok(())
 }
@@ -194,7 +177,7 @@ fn a_mount_whose_answer_was_lost_is_undone() -> Result<()> {
     let asked = driver.requests::<NodePublishVolumeRequest>().pop().context("it was asked")?;
     assert_eq!(driver.mounts_of(&asked.volume_id)?.len(), 1);
     node.manifests.remove_pod("web")?;
-    wait_no_trace(&node, "web", &uid)?;
+    node.wait_no_trace("web", &uid)?;
     assert!(driver.mounts_of(&asked.volume_id)?.is_empty());
     Ok(())
 }
@@ -226,11 +209,11 @@ fn a_klet_that_was_killed_finds_its_volumes_again() -> Result<()> {
     node.manifests.remove_pod("torn")?;
     node.klet.restart()?;
     // The driver is away: what it mounted stays, and klet says what it waits for.
-    wait_log(&node, "UnmountVolume.TearDown failed for volume \\\"data\\\"")?;
-    wait_log(&node, MISSING)?;
+    node.wait_klet_logs("UnmountVolume.TearDown failed for volume \\\"data\\\"")?;
+    node.wait_klet_logs(MISSING)?;
     assert_eq!(driver.mounts_of(&torn.volume_id)?.len(), 1);
     driver.register()?;
-    wait_no_trace(&node, "torn", &torn_uid)?;
+    node.wait_no_trace("torn", &torn_uid)?;
     assert!(driver.mounts_of(&torn.volume_id)?.is_empty());
 
     // The other pod's volume was asked for again, and nothing of it was touched.
@@ -248,7 +231,7 @@ fn a_klet_that_was_killed_finds_its_volumes_again() -> Result<()> {
     node.klet.kill9()?;
     node.manifests.clear()?;
     node.klet.restart()?;
-    wait_no_trace(&node, "stays", &stays_uid)?;
+    node.wait_no_trace("stays", &stays_uid)?;
     let calls = driver.calls();
     let mut unpublished = calls.iter().filter(|call| call.rpc == Rpc::NodeUnpublishVolume);
     assert!(unpublished.all(|call| call.outcome == Outcome::Answered(Code::Ok)));
@@ -261,11 +244,11 @@ fn a_driver_that_comes_again_is_found_again() -> Result<()> {
     let mut driver = driver(&node, &[])?;
     driver.inject(Rpc::NodeGetInfo, Fault::fail(Code::Unavailable));
     driver.register()?;
-    wait_log(&node, "plugin not registered; trying again")?;
+    node.wait_klet_logs("plugin not registered; trying again")?;
     node.manifests.put_pod(&pod("first", "echo up", json!({})))?;
     node.wait_word("first", "main", "up")?;
     driver.deregister();
-    wait_log(&node, "CSI driver has gone")?;
+    node.wait_klet_logs("CSI driver has gone")?;
     node.manifests.put_pod(&pod("second", "echo up", json!({})))?;
     wait_problem(&node, "second", MISSING)?;
     assert_eq!(node.run_in("first", "main", "ls /data | wc -l")?.trim(), "0", "it goes on");
@@ -273,6 +256,167 @@ fn a_driver_that_comes_again_is_found_again() -> Result<()> {
     node.wait_word("second", "main", "up")?;
     let uids = [node.pod("first")?.uid, node.pod("second")?.uid];
     node.manifests.clear()?;
-    wait_no_trace(&node, "first", &uids[0])?;
-    wait_no_trace(&node, "second", &uids[1])
+    node.wait_no_trace("first", &uids[0])?;
+    node.wait_no_trace("second", &uids[1])
+}
+
+/// A PersistentVolume and the claim that names it.
+fn put_claim(node: &Node) -> Result<()> {
+    let modes = json!(["ReadWriteOnce"]);
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"},
+         "spec": {"accessModes": modes, "capacity": {"storage": "1Gi"},
+                  "csi": {"driver": DRIVER, "volumeHandle": "vol-1"}}},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+         "spec": {"accessModes": modes, "volumeName": "pv",
+                  "resources": {"requests": {"storage": "1Gi"}}}},
+    ]});
+    node.manifests.put("claim.json", list.to_string())
+}
+
+fn claimant(name: &str, script: &str) -> PodManifest {
+    PodManifest::script(name, &format!("{script}; exec sleep 1000"))
+        .with("volumeMounts", json!([{"name": "data", "mountPath": "/data"}]))
+        .spec("volumes", json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]))
+}
+
+/// Waits until the last pod is gone, and the volume is mounted nowhere.
+fn wait_unstaged(node: &Node, driver: &CsiDriver, pod: &str, uid: &str) -> Result<()> {
+    node.wait_no_trace(pod, uid)?;
+    let mounts = driver.mounts_of("vol-1")?;
+    ensure!(mounts.is_empty(), "still mounted: {mounts:?}");
+    let dir = node.klet.root_dir().join("plugins/kubernetes.io/csi").join(DRIVER);
+    let left: Vec<_> = fs::read_dir(&dir)?.collect::<Result<_, _>>()?;
+    ensure!(left.is_empty(), "{} still holds {left:?}", dir.display());
+    Ok(())
+}
+
+#[test]
+fn pods_share_a_persistent_volume() -> Result<()> {
+    let mut node = Node::start()?;
+    let mut driver = driver(&node, &[NodeCapability::StageUnstageVolume])?;
+    driver.register()?;
+    let mounts = json!([{"name": "data", "mountPath": "/data"},
+        {"name": "data", "mountPath": "/part", "subPath": "a/b"}]);
+    let writer = claimant("writer", "echo hello >/data/word; echo x >/part/x");
+    node.manifests.put_pod(&writer.with("volumeMounts", mounts))?;
+    wait_problem(&node, "writer", "persistentvolumeclaim \"data\" not found")?;
+    put_claim(&node)?;
+    let writer = node.wait_running("writer")?.uid;
+    node.eventually("the writer to write to a part", || {
+        Ok(fs::metadata(driver.volume_dir("vol-1").join("a/b/x")).map(drop)?)
+    })?;
+    let parts = node.klet.root_dir().join("pods").join(&writer).join("volume-subpaths");
+    assert!(parts.join("pv/main/1").is_dir(), "parts are bound under the volume's name");
+    let read = "until [ -e /data/word ]; do sleep 0.1; done; cat /data/word";
+    node.manifests.put_pod(&claimant("reader", read))?;
+    node.wait_word("reader", "main", "hello")?;
+    let reader = node.pod("reader")?.uid;
+    assert_eq!(driver.requests::<NodeStageVolumeRequest>().len(), 1, "once for the node");
+    assert_eq!(driver.mounts_of("vol-1")?.len(), 3, "the node's, and one for each pod");
+
+    node.manifests.remove_pod("writer")?;
+    node.wait_no_trace("writer", &writer)?;
+    assert_eq!(driver.mounts_of("vol-1")?.len(), 2);
+    assert_eq!(node.run_in("reader", "main", "cat /data/word")?.trim(), "hello");
+    // The last pod goes while klet is away.
+    node.klet.kill9()?;
+    node.manifests.remove_pod("reader")?;
+    node.klet.restart()?;
+    wait_unstaged(&node, &driver, "reader", &reader)?;
+    assert_eq!(fs::read_to_string(driver.volume_dir("vol-1").join("word"))?, "hello\n");
+    Ok(())
+}
+
+#[test]
+fn a_klet_killed_between_staging_and_publishing_leaves_nothing() -> Result<()> {
+    let mut node = Node::start()?;
+    let mut driver = driver(&node, &[NodeCapability::StageUnstageVolume])?;
+    driver.register()?;
+    put_claim(&node)?;
+    driver.inject(Rpc::NodePublishVolume, Fault::hang());
+    node.manifests.put_pod(&claimant("web", "echo up"))?;
+    node.eventually("the driver to be asked", || {
+        ensure!(!driver.requests::<NodePublishVolumeRequest>().is_empty(), "not yet");
+        Ok(())
+    })?;
+    let uid = node.pod("web")?.uid;
+    node.klet.kill9()?;
+    assert_eq!(driver.mounts_of("vol-1")?.len(), 1, "staged, and not published");
+    node.manifests.remove_pod("web")?;
+    node.klet.restart()?;
+    wait_unstaged(&node, &driver, "web", &uid)
+}
+
+#[test]
+fn a_stage_that_fails_is_told_and_tried_again() -> Result<()> {
+    let node = Node::start()?;
+    let mut driver = driver(&node, &[NodeCapability::StageUnstageVolume])?;
+    driver.register()?;
+    put_claim(&node)?;
+    driver.inject(Rpc::NodeStageVolume, Fault::fail(Code::Internal));
+    driver.inject(Rpc::NodeStageVolume, Fault::fail(Code::Aborted).once_done());
+    driver.inject(Rpc::NodePublishVolume, Fault::fail(Code::Internal));
+    node.manifests.put_pod(&claimant("web", "echo up"))?;
+    let said = |step: &str, code: &str| {
+        format!("MountVolume.{step} failed for volume \"data\" : rpc error: code = {code} desc = ")
+    };
+    wait_problem(&node, "web", &said("MountDevice", "Internal"))?;
+    wait_problem(&node, "web", &said("MountDevice", "Aborted"))?;
+    let uid = wait_problem(&node, "web", &said("SetUp", "Internal"))?;
+    node.wait_word("web", "main", "up")?;
+    // After a call that failed the driver is asked for the node's mount again.
+    assert_eq!(driver.requests::<NodeStageVolumeRequest>().len(), 4);
+
+    driver.inject(Rpc::NodeUnstageVolume, Fault::fail(Code::Internal));
+    driver.inject(Rpc::NodeUnstageVolume, Fault::fail(Code::Unavailable).once_done());
+    node.manifests.remove_pod("web")?;
+    node.wait_klet_logs("attacher.UnmountDevice failed")?;
+    wait_unstaged(&node, &driver, "web", &uid)
+}
+
+#[test]
+fn a_driver_that_hangs_is_given_up_and_asked_again() -> Result<()> {
+    let node = Node::start()?;
+    let mut driver = driver(&node, &[])?;
+    driver.register()?;
+    driver.inject(Rpc::NodePublishVolume, Fault::hang());
+    node.manifests.put_pod(&pod("stuck", "echo up", json!({})))?;
+    node.eventually("the driver to be asked", || {
+        ensure!(!driver.requests::<NodePublishVolumeRequest>().is_empty(), "not yet");
+        Ok(())
+    })?;
+    node.manifests.put_pod(&pod("other", "echo up", json!({})))?;
+    node.wait_word("other", "main", "up").context("another pod does not wait for it")?;
+    // A call has two minutes.
+    let told = "rpc error: code = DeadlineExceeded desc = context deadline exceeded";
+    let uid = node.within(Duration::from_secs(150), "the call to be given up", || {
+        let pod = node.pod("stuck")?;
+        let message = &pod.condition("PodReadyToStartContainers")?.message;
+        ensure!(message.contains(told), "it says {message}");
+        Ok(pod.uid)
+    })?;
+    node.wait_word("stuck", "main", "up")?;
+    node.manifests.remove_pod("stuck")?;
+    node.wait_no_trace("stuck", &uid)
+}
+
+#[test]
+fn the_examples_run() -> Result<()> {
+    let node = Node::start()?;
+    let name = "hostpath.csi.k8s.io".to_owned();
+    let options = CsiOptions { name, capabilities: BTreeSet::new(), ..CsiOptions::default() };
+    let mut driver = CsiDriver::start(&node.klet.root_dir().canonicalize()?, options)?;
+    driver.register()?;
+    for name in ["csi-inline", "csi-claim"] {
+        let path = binaries::workspace().join(format!("examples/volumes/{name}.yaml"));
+        node.manifests.put(&format!("{name}.yaml"), fs::read_to_string(path)?)?;
+    }
+    node.wait_word("csi-claim", "count", "1")?;
+    assert_eq!(fs::read_to_string(driver.volume_dir("notes").join("starts"))?.lines().count(), 1);
+    node.wait_running("csi-inline")?;
+    node.eventually("the other to write", || {
+        ensure!(node.run_in("csi-inline", "write", "wc -l </data/started")?.trim() == "1", "no");
+        Ok(())
+    })
 }

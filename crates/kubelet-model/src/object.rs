@@ -1,4 +1,5 @@
-//! ConfigMaps and Secrets: what pods read their configuration from.
+//! ConfigMaps and Secrets: what pods read their configuration from; and
+//! PersistentVolumes and claims, which say where their data is.
 //!
 //! Pure. Holds secrets and never prints them. Upstream: pkg/apis/core/types.go.
 
@@ -12,6 +13,10 @@ pub enum ObjectKind {
     ConfigMap,
     /// Configuration that nobody else may read.
     Secret,
+    /// A place for data that outlives pods.
+    PersistentVolume,
+    /// A pod's name for such a place.
+    PersistentVolumeClaim,
 }
 
 impl ObjectKind {
@@ -20,6 +25,8 @@ impl ObjectKind {
         match self {
             Self::ConfigMap => "ConfigMap",
             Self::Secret => "Secret",
+            Self::PersistentVolume => "PersistentVolume",
+            Self::PersistentVolumeClaim => "PersistentVolumeClaim",
         }
     }
 
@@ -28,6 +35,8 @@ impl ObjectKind {
         match self {
             Self::ConfigMap => "configmap",
             Self::Secret => "secret",
+            Self::PersistentVolume => "persistentvolume",
+            Self::PersistentVolumeClaim => "persistentvolumeclaim",
         }
     }
 }
@@ -37,7 +46,7 @@ impl ObjectKind {
 pub struct ObjectKey {
     /// Its kind.
     pub kind: ObjectKind,
-    /// Its namespace.
+    /// Its namespace; empty for what has none.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -52,11 +61,17 @@ impl ObjectKey {
 
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}/{}", self.kind.as_str(), self.namespace, self.name)
+        match self.namespace.as_str() {
+            "" => write!(f, "{} {}", self.kind.as_str(), self.name),
+            namespace => write!(f, "{} {namespace}/{}", self.kind.as_str(), self.name),
+        }
     }
 }
 
-/// A ConfigMap or Secret.
+/// Under which value a PersistentVolume or a claim keeps its spec, as JSON.
+pub(crate) const SPEC: &str = "spec";
+
+/// A ConfigMap, a Secret, a PersistentVolume or a claim.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConfigObject {
     /// Which it is.
@@ -80,6 +95,11 @@ impl ConfigObject {
     /// Every value by its key.
     pub fn values(&self) -> impl Iterator<Item = (&String, &Vec<u8>)> {
         self.data.iter().chain(&self.binary)
+    }
+
+    /// The spec of a PersistentVolume or a claim.
+    pub fn spec<T: serde::de::DeserializeOwned>(&self) -> Option<T> {
+        serde_json::from_slice(self.data.get(SPEC)?).ok()
     }
 
     /// Bytes of all values.

@@ -14,6 +14,10 @@ use super::object::{self, DecodedObject};
 use super::problem::{Problem, Report, below, push_index, push_key, quote};
 use crate::object::ConfigObject;
 
+/// What a manifest may hold.
+const KINDS: [&str; 5] =
+    ["Pod", "ConfigMap", "Secret", "PersistentVolume", "PersistentVolumeClaim"];
+
 /// Largest manifest accepted, as upstream.
 pub const MAX_BYTES: usize = 10 * 1024 * 1024;
 
@@ -22,7 +26,7 @@ pub const MAX_BYTES: usize = 10 * 1024 * 1024;
 pub struct Decoded {
     /// The pods, in the order of the manifest, not yet defaulted.
     pub pods: Vec<Pod>,
-    /// ConfigMaps and Secrets.
+    /// ConfigMaps, Secrets, PersistentVolumes and claims.
     pub objects: Vec<ConfigObject>,
     /// Fields that are unknown or set twice; the pods are usable without them.
     pub warnings: Vec<Problem>,
@@ -72,8 +76,8 @@ impl ManifestError {
     }
 }
 
-/// Decodes a v1 Pod, ConfigMap or Secret, or a v1 List of them, written as YAML
-/// or JSON.
+/// Decodes a v1 Pod, an object that pods use, or a v1 List of them, written as
+/// YAML or JSON.
 ///
 /// # Errors
 /// The first thing that keeps the bytes from being that.
@@ -161,6 +165,11 @@ fn text_of(bytes: &[u8]) -> Result<&str, ManifestError> {
     }
 }
 
+/// A list of anything, or of one kind.
+fn is_list(kind: &str) -> bool {
+    kind.strip_suffix("List").is_some_and(|of| of.is_empty() || KINDS.contains(&of))
+}
+
 /// What a document holds, each with the path that leads to it.
 fn items_of(value: Value) -> Result<Vec<(String, Value)>, ManifestError> {
     let Value::Object(mut object) = value else {
@@ -168,22 +177,21 @@ fn items_of(value: Value) -> Result<Vec<(String, Value)>, ManifestError> {
     };
     let kind = type_of(&object, "")?.to_owned();
     match kind.as_str() {
-        "Pod" | "ConfigMap" | "Secret" => Ok(vec![(String::new(), Value::Object(object))]),
-        "PodList" | "ConfigMapList" | "SecretList" | "List" => {
-            match object.remove("items").unwrap_or_default() {
-                Value::Null => Ok(Vec::new()),
-                Value::Array(items) => {
-                    let of = kind.strip_suffix("List").unwrap_or_default();
-                    let item = |(index, item)| list_item(of, index, item);
-                    items.into_iter().enumerate().map(item).collect()
-                }
-                _ => Err(kind_error("items", "must be a list of Pods")),
+        kind if KINDS.contains(&kind) => Ok(vec![(String::new(), Value::Object(object))]),
+        list if is_list(list) => match object.remove("items").unwrap_or_default() {
+            Value::Null => Ok(Vec::new()),
+            Value::Array(items) => {
+                let of = kind.strip_suffix("List").unwrap_or_default();
+                let item = |(index, item)| list_item(of, index, item);
+                items.into_iter().enumerate().map(item).collect()
             }
-        }
+            _ => Err(kind_error("items", "must be a list of Pods")),
+        },
         _ => {
             let message = format!(
-                "{} is not run here; only Pod, ConfigMap, Secret and lists of them are",
-                quote(&kind)
+                "{} is not run here; only {} and lists of them are",
+                quote(&kind),
+                KINDS.join(", ")
             );
             Err(kind_error("kind", message))
         }
@@ -195,7 +203,7 @@ fn list_item(of: &str, index: usize, item: Value) -> Result<(String, Value), Man
     let mut prefix = String::from("items");
     push_index(&mut prefix, index);
     let Value::Object(mut object) = item else {
-        return Err(kind_error(&prefix, "must be a Pod, ConfigMap or Secret"));
+        return Err(kind_error(&prefix, format!("must be one of {}", KINDS.join(", "))));
     };
     if !of.is_empty() {
         // Items of a typed list need not repeat their type.
@@ -203,14 +211,15 @@ fn list_item(of: &str, index: usize, item: Value) -> Result<(String, Value), Man
         object.entry("kind").or_insert_with(|| of.into());
     }
     match type_of(&object, &prefix)? {
-        kind @ ("Pod" | "ConfigMap" | "Secret") if of.is_empty() || kind == of => {
+        kind if KINDS.contains(&kind) && (of.is_empty() || kind == of) => {
             Ok((prefix, Value::Object(object)))
         }
         other => {
-            let only = if of.is_empty() { "Pod, ConfigMap and Secret are" } else { of };
             let message = match of.is_empty() {
-                true => format!("{} is not run here; only {only}", quote(other)),
-                false => format!("{} has no place in a list of {only}s", quote(other)),
+                true => {
+                    format!("{} is not run here; only {} are", quote(other), KINDS.join(", "))
+                }
+                false => format!("{} has no place in a list of {of}s", quote(other)),
             };
             Err(kind_error(&format!("{prefix}.kind"), message))
         }

@@ -14,6 +14,7 @@ mod identity;
 mod object;
 mod problem;
 mod references;
+mod storage;
 #[cfg(test)]
 mod tests;
 mod unsupported;

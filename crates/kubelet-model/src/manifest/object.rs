@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets that lie beside pods: decoded and checked.
+//! Objects that lie beside pods: decoded and checked.
 //!
 //! Pure. No message quotes a value: it may be a secret. As upstream, all values
 //! of an object have a mebibyte together, and a key is the name of a file.
@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::problem::{Field, Report, quote};
+use super::storage;
 use super::validate::names;
 use crate::base64;
-use crate::object::{ConfigObject, ObjectKey, ObjectKind};
+use crate::object::{ConfigObject, ObjectKey, ObjectKind, SPEC};
 
 /// Most bytes of all values of one object.
 const BYTES_MAX: usize = 1 << 20;
@@ -36,7 +37,9 @@ pub(super) struct DecodedObject {
 
 /// The kind of object that a document's kind names.
 pub(super) fn kind_of(kind: &str) -> Option<ObjectKind> {
-    [ObjectKind::ConfigMap, ObjectKind::Secret].into_iter().find(|known| known.as_str() == kind)
+    use ObjectKind::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
+    let all = [ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim];
+    all.into_iter().find(|known| known.as_str() == kind)
 }
 
 /// Decodes and checks an object. Fields are relative to it; `warnings` gets what
@@ -52,6 +55,9 @@ pub(super) fn decode(
     fields.remove("kind");
     let metadata = fields.remove("metadata").unwrap_or_default();
     let (key, uid) = identity_of(kind, &metadata, &root.key("metadata"), &mut problems);
+    if matches!(kind, ObjectKind::PersistentVolume | ObjectKind::PersistentVolumeClaim) {
+        return decode_storage(key, uid, fields, problems, warnings);
+    }
     let mut take = |name: &str, how: Form| {
         let values = fields.remove(name).unwrap_or_default();
         decode_values(values, how, &root.key(name), &mut problems)
@@ -64,6 +70,7 @@ pub(super) fn decode(
             data.extend(take("stringData", Form::Text));
             (data, BTreeMap::new())
         }
+        ObjectKind::PersistentVolume | ObjectKind::PersistentVolumeClaim => Default::default(),
     };
     for key in data.keys().filter(|key| binary.contains_key(*key)) {
         problems.add(&root.key("data").key(key), "duplicate of key present in binaryData");
@@ -91,6 +98,28 @@ pub(super) fn decode(
     DecodedObject { object, problems }
 }
 
+fn decode_storage(
+    key: ObjectKey,
+    uid: String,
+    mut fields: Map<String, Value>,
+    mut problems: Report,
+    warnings: &mut Report,
+) -> DecodedObject {
+    let root = Field::root();
+    // What a cluster has written there means nothing here.
+    fields.remove("status");
+    let spec = fields.remove("spec").unwrap_or_default();
+    let json = storage::check_spec(key.kind, &spec, &root.key("spec"), &mut problems, warnings);
+    for name in fields.keys() {
+        warnings.add(&root.key(name), "unknown field, ignored");
+    }
+    let data = BTreeMap::from([(SPEC.to_owned(), json)]);
+    let (secret_type, binary) = (String::new(), BTreeMap::new());
+    let object = ConfigObject { key, uid, secret_type, data, binary };
+    check(&object, &root, &mut problems);
+    DecodedObject { object, problems }
+}
+
 /// Which object it is, and the uid it gives itself, if it does.
 fn identity_of(
     kind: ObjectKind,
@@ -107,13 +136,20 @@ fn identity_of(
         }
     };
     let (name, namespace, uid) = (text("name"), text("namespace"), text("uid"));
-    let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
+    let namespace = match kind {
+        // One for all namespaces.
+        ObjectKind::PersistentVolume => String::new(),
+        _ if namespace.is_empty() => "default".to_owned(),
+        _ => namespace,
+    };
     if name.is_empty() {
         problems.add(&field.key("name"), "missing");
     } else {
         problems.check(&field.key("name"), names::dns_subdomain(&name));
     }
-    problems.check(&field.key("namespace"), names::dns_label(&namespace));
+    if !namespace.is_empty() {
+        problems.check(&field.key("namespace"), names::dns_label(&namespace));
+    }
     (ObjectKey { kind, namespace, name }, uid)
 }
 

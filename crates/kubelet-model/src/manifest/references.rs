@@ -1,8 +1,9 @@
 //! What a static pod must not have: references to objects that only an API server
 //! holds, because it has to run without one, and ephemeral containers, which are
-//! only added to a pod that exists already. ConfigMaps and Secrets may lie beside
-//! the pod, and CSI drivers run beside the agent, so it may name them. Upstream: HasAPIObjectReference in
-//! pkg/api/pod/util.go, ValidatePodCreate in pkg/apis/core/validation.
+//! only added to a pod that exists already. ConfigMaps, Secrets and claims may lie
+//! beside the pod, and CSI drivers run beside the agent, so it may name them.
+//! Upstream: HasAPIObjectReference in pkg/api/pod/util.go, ValidatePodCreate in
+//! pkg/apis/core/validation.
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Volume};
 
@@ -38,11 +39,6 @@ fn check(spec: &PodSpec, field: &Field, report: &mut Report) {
 fn check_volume(volume: &Volume, field: &Field, report: &mut Report) {
     let refused = [
         ("glusterfs", volume.glusterfs.is_some(), "endpoints (via glusterFS volumes)"),
-        (
-            "persistentVolumeClaim",
-            volume.persistent_volume_claim.is_some(),
-            "persistentvolumeclaims",
-        ),
         ("ephemeral", volume.ephemeral.is_some(), "persistentvolumeclaims (via ephemeral volumes)"),
         ("azureFile", volume.azure_file.is_some(), "secrets (via azureFile volumes)"),
     ];

@@ -144,6 +144,7 @@ const POD_FIELDS: &[&str] = &[
     "spec.volumes.*.hostPath",
     "spec.volumes.*.image",
     "spec.volumes.*.name",
+    "spec.volumes.*.persistentVolumeClaim",
     "spec.volumes.*.projected",
     "spec.volumes.*.secret",
     // Written here, never read from a manifest.

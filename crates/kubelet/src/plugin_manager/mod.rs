@@ -21,8 +21,8 @@ use futures_util::StreamExt;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-pub use drivers::{CsiDriver, DriverWatch, Drivers, NoDriver, NotEntered};
 use drivers::Seat;
+pub use drivers::{CsiDriver, DriverWatch, Drivers, NoDriver, NotEntered};
 pub use version::Version;
 
 use crate::ports::{ChangeStream, DirEntry, FileStamp, Fs, Plugins, Ports, Tasks};

@@ -17,7 +17,7 @@ use super::images::ImageVolumes;
 use super::mounts::absolute;
 use crate::ports::SubPathBind;
 use crate::volume_manager::VolumeMountable;
-use crate::volume_manager::layout::PodLayout;
+use crate::volume_manager::layout::{PodLayout, VolumeName};
 
 impl Executor {
     /// The container's volumes, in its order; images are the runtime's to mount.
@@ -75,7 +75,7 @@ impl Executor {
             volume_path: volume.host_path.clone(),
             path,
             root: layout.sub_paths_dir(),
-            volume: mount.name.clone(),
+            volume: volume.persistent.as_ref().map_or(&*mount.name, VolumeName::as_str).to_owned(),
             container: container.name.clone(),
             index,
         };

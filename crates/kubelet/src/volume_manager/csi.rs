@@ -7,16 +7,23 @@
 mod vol_data;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::CSIVolumeSource;
 use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind};
 use mounts::ownership::ChangePolicy;
 use plugin_apis::csi::volume_capability::{self, AccessType, MountVolume};
-use plugin_apis::csi::{AccessMode, NodeCapability, NodePublishVolumeRequest, VolumeCapability};
+use plugin_apis::csi::{
+    AccessMode, NodeCapability, NodePublishVolumeRequest, NodeStageVolumeRequest, VolumeCapability,
+};
 use plugin_apis::{CallError, CallErrorKind};
 use tonic::Code;
 
-pub(super) use vol_data::{BadVolData, VOL_DATA_BYTES_MAX, VolData, attachment_id, inline_handle};
+pub(super) use vol_data::{
+    BadVolData, VOL_DATA_BYTES_MAX, VolData, attachment_id, hex_of, inline_handle,
+};
+
+use super::layout::VolumeName;
 
 /// What a pod wants of a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,21 +36,104 @@ pub struct CsiSpec {
     pub read_only: bool,
     /// The file system it should have; empty leaves it to the driver.
     pub fs_type: String,
-    /// What the driver is told, of the volume and of the pod.
+    /// What the driver is told, of the volume and perhaps of the pod.
     pub context: BTreeMap<String, String>,
     /// Where the driver's credentials are.
     pub secret: Option<ObjectKey>,
+    /// Whom its files belong to.
+    pub grouping: Grouping,
+    /// What is known of a volume that outlives the pod.
+    pub persistent: Option<Persistent>,
+}
+
+/// Whom a volume's files belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grouping {
     /// The group that may use it.
     pub fs_group: Option<u32>,
     /// When all files are given to the group.
-    pub change_policy: ChangePolicy,
+    pub policy: ChangePolicy,
+}
+
+impl Grouping {
+    /// What a pod says.
+    pub(super) fn of(pod: &DesiredPod) -> Self {
+        let context = pod.spec().security_context.as_ref();
+        let fs_group = context.and_then(|context| context.fs_group);
+        let policy = context.and_then(|context| context.fs_group_change_policy.as_deref());
+        Self {
+            fs_group: fs_group.and_then(|id| u32::try_from(id).ok()),
+            policy: match policy {
+                Some("OnRootMismatch") => ChangePolicy::OnRootMismatch,
+                _ => ChangePolicy::Always,
+            },
+        }
+    }
+}
+
+/// What is known of a volume that outlives pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Persistent {
+    /// The name of its PersistentVolume.
+    pub volume: VolumeName,
+    /// Who may use it at the same time.
+    pub access: Access,
+    /// How it is mounted.
+    pub mount_options: Vec<String>,
+    /// Where the credentials for the shared mount are.
+    pub stage_secret: Option<ObjectKey>,
+}
+
+impl Persistent {
+    /// The credentials for the shared mount, or that they are missing.
+    pub(super) fn stage_secrets(
+        &self,
+        get: impl Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+    ) -> Result<BTreeMap<String, String>, String> {
+        credentials("NodeStageSecretRef", self.stage_secret.as_ref(), get)
+    }
+}
+
+/// Who may use a volume at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// The pods of one node.
+    Once,
+    /// One pod.
+    OncePod,
+    /// Readers on many nodes.
+    ReadMany,
+    /// Everybody.
+    Many,
+}
+
+impl Access {
+    /// By its name in a manifest.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "ReadWriteOnce" => Self::Once,
+            "ReadWriteOncePod" => Self::OncePod,
+            "ReadOnlyMany" => Self::ReadMany,
+            "ReadWriteMany" => Self::Many,
+            _ => return None,
+        })
+    }
+
+    /// As a driver is told, which may tell one writer from several.
+    fn mode(self, capabilities: &BTreeSet<NodeCapability>) -> AccessMode {
+        let tells = capabilities.contains(&NodeCapability::SingleNodeMultiWriter);
+        match (self, tells) {
+            (Self::Once | Self::OncePod, false) => AccessMode::SingleNodeWriter,
+            (Self::Once, true) => AccessMode::SingleNodeMultiWriter,
+            (Self::OncePod, true) => AccessMode::SingleNodeSingleWriter,
+            (Self::ReadMany, _) => AccessMode::MultiNodeReaderOnly,
+            (Self::Many, _) => AccessMode::MultiNodeMultiWriter,
+        }
+    }
 }
 
 /// What the CSI volume of a pod's own spec asks for.
 pub(super) fn inline(name: &str, source: &CSIVolumeSource, pod: &DesiredPod) -> CsiSpec {
-    let context = pod.spec().security_context.as_ref();
-    let fs_group = context.and_then(|context| context.fs_group);
-    let policy = context.and_then(|context| context.fs_group_change_policy.as_deref());
     let mut told = source.volume_attributes.clone().unwrap_or_default();
     told.extend(pod_info(pod));
     let secret = source.node_publish_secret_ref.as_ref();
@@ -53,15 +143,29 @@ pub(super) fn inline(name: &str, source: &CSIVolumeSource, pod: &DesiredPod) -> 
         read_only: source.read_only.unwrap_or(false),
         fs_type: source.fs_type.clone().unwrap_or_default(),
         context: told,
-        secret: secret.map(|secret| {
-            ObjectKey::new(ObjectKind::Secret, pod.namespace(), &secret.name)
-        }),
-        fs_group: fs_group.and_then(|id| u32::try_from(id).ok()),
-        change_policy: match policy {
-            Some("OnRootMismatch") => ChangePolicy::OnRootMismatch,
-            _ => ChangePolicy::Always,
-        },
+        secret: secret
+            .map(|secret| ObjectKey::new(ObjectKind::Secret, pod.namespace(), &secret.name)),
+        grouping: Grouping::of(pod),
+        persistent: None,
     }
+}
+
+/// Credentials of a Secret, or that it is missing.
+fn credentials(
+    what: &str,
+    key: Option<&ObjectKey>,
+    get: impl Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+) -> Result<BTreeMap<String, String>, String> {
+    let Some(key) = key else { return Ok(BTreeMap::new()) };
+    let ObjectKey { namespace, name, .. } = key;
+    let found = get(key).ok_or_else(|| {
+        format!(
+            "fetching {what} {namespace}/{name} failed: kubernetes.io/csi: failed to find the \
+             secret {name} in the namespace {namespace} with error: secret \"{name}\" not found"
+        )
+    })?;
+    let text = |value: &Vec<u8>| String::from_utf8_lossy(value).into_owned();
+    Ok(found.data.iter().map(|(key, value)| (key.clone(), text(value))).collect())
 }
 
 /// What drivers are told about a pod, under CSI's own keys.
@@ -81,19 +185,14 @@ impl CsiSpec {
     /// The credentials, or that they are missing.
     pub(super) fn secrets(
         &self,
-        get: impl Fn(&ObjectKey) -> Option<std::sync::Arc<ConfigObject>>,
+        get: impl Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
     ) -> Result<BTreeMap<String, String>, String> {
-        let Some(key) = &self.secret else { return Ok(BTreeMap::new()) };
-        let ObjectKey { namespace, name, .. } = key;
-        let found = get(key).ok_or_else(|| {
-            format!(
-                "fetching NodePublishSecretRef {namespace}/{name} failed: kubernetes.io/csi: \
-                 failed to find the secret {name} in the namespace {namespace} with error: \
-                 secret \"{name}\" not found"
-            )
-        })?;
-        let text = |value: &Vec<u8>| String::from_utf8_lossy(value).into_owned();
-        Ok(found.data.iter().map(|(key, value)| (key.clone(), text(value))).collect())
+        credentials("NodePublishSecretRef", self.secret.as_ref(), get)
+    }
+
+    /// Under which name it lies: that of its PersistentVolume, or its own.
+    pub(super) fn place<'a>(&'a self, name: &'a VolumeName) -> &'a VolumeName {
+        self.persistent.as_ref().map_or(name, |persistent| &persistent.volume)
     }
 
     /// Whether the driver gives the volume to the pod's group itself.
@@ -101,39 +200,66 @@ impl CsiSpec {
         capabilities.contains(&NodeCapability::VolumeMountGroup)
     }
 
+    /// Inline volumes are for one node.
+    fn access(&self) -> Access {
+        self.persistent.as_ref().map_or(Access::Once, |persistent| persistent.access)
+    }
+
     /// The group that the agent has to give the volume to once it is mounted. As
-    /// for a driver that nobody describes: only with a named file system.
+    /// for a driver that nobody describes: only with a named file system, and only
+    /// if no other node uses it.
     pub(super) fn group_to_give(&self, capabilities: &BTreeSet<NodeCapability>) -> Option<u32> {
+        let alone = matches!(self.access(), Access::Once | Access::OncePod);
         let may = !Self::driver_owns(capabilities) && !self.read_only && !self.fs_type.is_empty();
-        self.fs_group.filter(|_| may)
+        self.grouping.fs_group.filter(|_| may && alone)
+    }
+
+    fn capability(&self, capabilities: &BTreeSet<NodeCapability>) -> VolumeCapability {
+        let group = self.grouping.fs_group.filter(|_| Self::driver_owns(capabilities));
+        let options = self.persistent.as_ref().map(|persistent| &persistent.mount_options);
+        let mount = MountVolume {
+            fs_type: self.fs_type.clone(),
+            mount_flags: options.cloned().unwrap_or_default(),
+            volume_mount_group: group.map(|gid| gid.to_string()).unwrap_or_default(),
+        };
+        let mode = self.access().mode(capabilities) as i32;
+        VolumeCapability {
+            access_type: Some(AccessType::Mount(mount)),
+            access_mode: Some(volume_capability::AccessMode { mode }),
+        }
+    }
+
+    /// What the driver is asked, to mount the volume for the node.
+    pub(super) fn stage_request(
+        &self,
+        staging: &str,
+        secrets: BTreeMap<String, String>,
+        capabilities: &BTreeSet<NodeCapability>,
+    ) -> NodeStageVolumeRequest {
+        NodeStageVolumeRequest {
+            volume_id: self.handle.clone(),
+            publish_context: Default::default(),
+            staging_target_path: staging.to_owned(),
+            volume_capability: Some(self.capability(capabilities)),
+            secrets: secrets.into_iter().collect(),
+            volume_context: self.context.clone().into_iter().collect(),
+        }
     }
 
     /// What the driver is asked, to mount the volume for a pod.
     pub(super) fn publish_request(
         &self,
+        staging: &str,
         target: &str,
         secrets: BTreeMap<String, String>,
         capabilities: &BTreeSet<NodeCapability>,
     ) -> NodePublishVolumeRequest {
-        let mode = match capabilities.contains(&NodeCapability::SingleNodeMultiWriter) {
-            true => AccessMode::SingleNodeMultiWriter,
-            false => AccessMode::SingleNodeWriter,
-        };
-        let group = self.fs_group.filter(|_| Self::driver_owns(capabilities));
-        let mount = MountVolume {
-            fs_type: self.fs_type.clone(),
-            mount_flags: Vec::new(),
-            volume_mount_group: group.map(|gid| gid.to_string()).unwrap_or_default(),
-        };
         NodePublishVolumeRequest {
             volume_id: self.handle.clone(),
             publish_context: Default::default(),
-            staging_target_path: String::new(),
+            staging_target_path: staging.to_owned(),
             target_path: target.to_owned(),
-            volume_capability: Some(VolumeCapability {
-                access_type: Some(AccessType::Mount(mount)),
-                access_mode: Some(volume_capability::AccessMode { mode: mode as i32 }),
-            }),
+            volume_capability: Some(self.capability(capabilities)),
             readonly: self.read_only,
             secrets: secrets.into_iter().collect(),
             volume_context: self.context.clone().into_iter().collect(),

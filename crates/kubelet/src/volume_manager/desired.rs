@@ -13,9 +13,10 @@ use k8s_openapi::api::core::v1::{
     VolumeMount,
 };
 use kubelet_model::quantity::Quantity;
-use kubelet_model::{DesiredPod, EventObject, ObjectKey};
+use kubelet_model::{ConfigObject, DesiredPod, EventObject, ObjectKey};
 use mounts::host_path::{HostPathError, HostPathType};
 
+use super::claims::ClaimSpec;
 use super::csi::{self, CsiSpec};
 use super::layout::VolumeName;
 use super::payload::{self, PayloadSpec};
@@ -54,6 +55,8 @@ pub enum Wanted {
     Payload(Arc<PayloadSpec>),
     /// What a CSI driver mounts.
     Csi(Arc<CsiSpec>),
+    /// What a claim stands for.
+    Claim(Arc<ClaimSpec>),
     /// It can never be made; why.
     Refused(String),
 }
@@ -66,6 +69,7 @@ impl Wanted {
             Self::HostPath { .. } => "hostPath",
             Self::Payload(spec) => spec.kind.as_field(),
             Self::Csi(_) => "csi",
+            Self::Claim(_) => "persistentVolumeClaim",
             Self::Refused(_) => "",
         }
     }
@@ -109,12 +113,16 @@ pub fn of_pod(pod: &DesiredPod, node: NodeFacts<'_>) -> Option<PodVolumes> {
 
 impl PodVolumes {
     /// The objects that the volumes' files come from, and drivers' credentials.
-    pub(super) fn objects(&self) -> BTreeSet<ObjectKey> {
+    pub(super) fn objects(
+        &self,
+        get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+    ) -> BTreeSet<ObjectKey> {
         let mut keys = BTreeSet::new();
         for wanted in self.volumes.values() {
             match wanted {
                 Wanted::Payload(spec) => keys.extend(spec.objects().cloned()),
                 Wanted::Csi(spec) => keys.extend(spec.secret.clone()),
+                Wanted::Claim(claim) => keys.extend(claim.objects(get)),
                 _ => {}
             }
         }
@@ -143,6 +151,9 @@ fn wanted(volume: &Volume, pod: &DesiredPod, node: NodeFacts<'_>) -> Wanted {
     }
     if let Some(source) = &volume.csi {
         return Wanted::Csi(Arc::new(csi::inline(&volume.name, source, pod)));
+    }
+    if let Some(source) = &volume.persistent_volume_claim {
+        return Wanted::Claim(Arc::new(ClaimSpec::of(source, pod)));
     }
     let made = match (&volume.empty_dir, &volume.host_path) {
         (Some(source), None) => {

@@ -154,7 +154,10 @@ fn wanted(uid: &PodUid, pod: &PodVolumes, state: &VolumeState) -> Vec<VolumeFact
             path,
             measure: match wanted {
                 Wanted::EmptyDir { .. } | Wanted::Payload(_) => Measure::Files,
-                Wanted::HostPath { .. } | Wanted::Csi(_) | Wanted::Refused(_) => Measure::Not,
+                Wanted::HostPath { .. }
+                | Wanted::Csi(_)
+                | Wanted::Claim(_)
+                | Wanted::Refused(_) => Measure::Not,
             },
         }
     };

@@ -57,7 +57,6 @@ impl PluginName {
     pub const DOWNWARD_API: &'static str = "kubernetes.io~downward-api";
     /// Files of several sources.
     pub const PROJECTED: &'static str = "kubernetes.io~projected";
-
     /// What CSI drivers mount.
     pub const CSI: &'static str = "kubernetes.io~csi";
 

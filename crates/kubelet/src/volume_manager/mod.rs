@@ -1,14 +1,16 @@
 //! Volumes: made before a pod's sandbox, undone after everything of it is gone.
 //!
 //! Owns one task per pod that has volumes, and what it tells. Reads pods' specs,
-//! the ConfigMaps and Secrets they name, which CSI drivers there are and, of a pod
-//! that ends, what lies below its directory. Writes mounts and files through the
-//! port, and has drivers mount and unmount. Never decides when a pod starts or ends, and does
+//! the objects they name, which CSI drivers there are and, of a pod that ends, what
+//! lies below its directory. Writes mounts and files through the port, and has
+//! drivers mount and unmount. Never decides when a pod starts or ends, and does
 //! nothing for pods without volumes. Upstream: pkg/kubelet/volumemanager,
 //! pkg/volume.
 
+pub mod claims;
 pub mod csi;
 pub mod desired;
+mod devices;
 pub mod inventory;
 pub mod layout;
 pub mod payload;
@@ -38,7 +40,8 @@ use crate::ports::Ports;
 use crate::progress::{Calls, ProgressBoard};
 use crate::settings::Settings;
 use desired::NodeFacts;
-use layout::PodLayout;
+use devices::Devices;
+use layout::{PodLayout, VolumeName};
 use plan::Goal;
 use pod::PodTask;
 
@@ -54,6 +57,8 @@ pub struct VolumeMountable {
     pub read_only: bool,
     /// It is the agent's, which may relabel it.
     pub managed: bool,
+    /// Which PersistentVolume it is; parts of one are bound under its name.
+    pub persistent: Option<VolumeName>,
 }
 
 /// Volumes by name.
@@ -98,6 +103,7 @@ struct Shared {
     objects: Objects,
     desired: PodSetReader,
     drivers: Drivers,
+    devices: Devices,
     pods: Mutex<BTreeMap<PodUid, Entry>>,
 }
 
@@ -145,6 +151,7 @@ impl Volumes {
             objects: objects.clone(),
             desired: desired.clone(),
             drivers: drivers.clone(),
+            devices: Devices::default(),
             pods: Mutex::default(),
         }))
     }
@@ -247,7 +254,8 @@ impl Volumes {
 
     /// Starts a pod's task; `None` for a uid that can have no files.
     fn start(&self, uid: &PodUid, pod: Option<Arc<Pod>>, goal: Goal) -> Option<Entry> {
-        let Shared { ports, settings, recorder, progress, objects, desired, drivers, .. } = &*self.0;
+        let Shared { ports, settings, recorder, progress, objects, .. } = &*self.0;
+        let Shared { desired, drivers, devices, .. } = &*self.0;
         let layout = PodLayout::new(&settings.root_dir, uid)?;
         let (goal, goals) = watch::channel(goal);
         let waiting = VolumeState::Waiting { volumes: vec![], problems: vec![], retry_at: None };
@@ -261,6 +269,7 @@ impl Volumes {
             host: Arc::clone(&ports.volumes),
             fs: Arc::clone(&ports.fs),
             drivers: drivers.clone(),
+            devices: devices.clone(),
             clock: Arc::clone(&ports.clock),
             recorder: recorder.clone(),
             calls: Calls::new(progress.clone(), Arc::clone(&ports.clock), uid.clone()),

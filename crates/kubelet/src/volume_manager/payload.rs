@@ -290,7 +290,7 @@ fn of_object(
                     ObjectKind::ConfigMap => {
                         format!("configmap references non-existent config key: {wanted}")
                     }
-                    ObjectKind::Secret => format!("references non-existent secret key: {wanted}"),
+                    _ => format!("references non-existent secret key: {wanted}"),
                 });
             }
         }

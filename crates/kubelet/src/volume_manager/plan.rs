@@ -2,7 +2,8 @@
 //!
 //! The same facts give the same operations, and facts that are settled give
 //! none. Volumes of a pod that lives are never undone, wanted or not: something
-//! may still use them. Files that can no longer be made stay as they were. Upstream: pkg/kubelet/volumemanager/reconciler.
+//! may still use them. Files that can no longer be made stay as they were.
+//! Upstream: pkg/kubelet/volumemanager/reconciler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use kubelet_model::Mono;
 
+use super::csi::CsiSpec;
 use super::desired::{PodVolumes, Wanted};
 use super::layout::{PluginName, VolumeName};
 use super::payload::Content;
@@ -39,6 +41,12 @@ pub(super) struct Found {
     pub name: VolumeName,
     /// Its kind; `None` if only parts of it are bound somewhere.
     pub plugin: Option<PluginName>,
+}
+
+impl Found {
+    fn is_csi(&self) -> bool {
+        self.plugin.as_ref().is_some_and(|plugin| plugin.as_dir() == PluginName::CSI)
+    }
 }
 
 /// One thing to do.
@@ -88,12 +96,23 @@ struct Made {
     digest: Option<String>,
 }
 
-/// The files of volumes that the agent writes, or why there are none; and what
-/// keeps other volumes from being tried.
-pub(super) type Contents = BTreeMap<VolumeName, Result<Content, String>>;
+/// What volumes are made of, where that changes without their pod; or what is
+/// missing.
+pub(super) type Contents = BTreeMap<VolumeName, Result<Ingredients, String>>;
+
+/// What a volume is made of.
+#[derive(Debug, Clone)]
+pub(super) enum Ingredients {
+    /// Files that the agent writes.
+    Files(Content),
+    /// What a driver is asked for.
+    Driver(Arc<CsiSpec>),
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Failure {
+    /// Which step failed, as upstream calls it.
+    step: &'static str,
     message: String,
     count: u32,
     retry_at: Mono,
@@ -113,6 +132,8 @@ pub(super) enum Outcome {
     Undone,
     /// It failed.
     Failed(String),
+    /// The mount that pods share could not be made.
+    DeviceFailed(String),
 }
 
 /// What to do now, what others are told, and when time alone changes the plan.
@@ -137,39 +158,48 @@ impl Observed {
     }
 
     /// An operation begins.
-    pub(super) fn note_begun(&mut self, op: &Op, goal: &Goal) {
+    pub(super) fn note_begun(&mut self, op: &Op, goal: &Goal, contents: &Contents) {
         let (Op::SetUp(name), Goal::Mount(pod)) = (op, goal) else { return };
         let plugin = match pod.volumes.get(name) {
             Some(Wanted::EmptyDir { .. }) => Some(PluginName::empty_dir()),
             Some(Wanted::Payload(spec)) => Some(spec.kind.plugin()),
-            Some(Wanted::Csi(_)) => Some(PluginName::csi()),
+            Some(Wanted::Csi(_) | Wanted::Claim(_)) => Some(PluginName::csi()),
             _ => None,
+        };
+        let name = match contents.get(name) {
+            Some(Ok(Ingredients::Driver(spec))) => spec.place(name),
+            _ => name,
         };
         self.begun.insert(Found { name: name.clone(), plugin });
     }
 
     /// Is a driver needed to go on?
     pub(super) fn needs_drivers(&self, goal: &Goal) -> bool {
-        let is_csi = |found: &Found| {
-            found.plugin.as_ref().is_some_and(|plugin| plugin.as_dir() == PluginName::CSI)
-        };
         match goal {
-            Goal::Mount(pod) => pod.volumes.values().any(|wanted| matches!(wanted, Wanted::Csi(_))),
+            Goal::Mount(pod) => {
+                let is_csi = |w: &Wanted| matches!(w, Wanted::Csi(_) | Wanted::Claim(_));
+                pod.volumes.values().any(is_csi)
+            }
             Goal::Keep(_) => false,
-            Goal::Release => self.left.iter().flatten().any(is_csi),
+            Goal::Release => self.left.iter().flatten().any(Found::is_csi),
         }
     }
 
     /// An operation has ended.
     pub(super) fn note(&mut self, op: Op, outcome: Outcome, now: Mono) {
+        let failed = match &outcome {
+            Outcome::Failed(message) => Some(("SetUp", message.clone())),
+            Outcome::DeviceFailed(message) => Some(("MountDevice", message.clone())),
+            _ => None,
+        };
+        if let Some((step, message)) = failed {
+            let count = self.failures.get(&op).map_or(0, |failure| failure.count);
+            let pause = PAUSE_FIRST.saturating_mul(1 << count.min(16)).min(PAUSE_MAX);
+            let count = count.saturating_add(1);
+            self.failures.insert(op, Failure { step, message, count, retry_at: now + pause });
+            return;
+        }
         match (&op, outcome) {
-            (_, Outcome::Failed(message)) => {
-                let count = self.failures.get(&op).map_or(0, |failure| failure.count);
-                let pause = PAUSE_FIRST.saturating_mul(1 << count.min(16)).min(PAUSE_MAX);
-                let count = count.saturating_add(1);
-                self.failures.insert(op, Failure { message, count, retry_at: now + pause });
-                return;
-            }
             (Op::SetUp(name), Outcome::Made(wanted, mountable, digest)) => {
                 self.made.insert(name.clone(), Made { wanted, mountable, digest });
             }
@@ -208,7 +238,7 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
         match next {
             Next::Nothing => {}
             Next::SetUp => due.push(Op::SetUp(name.clone())),
-            Next::Impossible(why) => problems.push(set_up_problem(name, why)),
+            Next::Impossible(why) => problems.push(set_up_problem(name, "SetUp", why)),
         }
     }
     let share_first = pod.shares && !observed.shared;
@@ -216,9 +246,9 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
         due = vec![Op::Share];
     }
     let paced = pace(due, observed, now);
-    problems.extend(paced.failed.iter().map(|(op, message)| match op {
-        Op::SetUp(name) => set_up_problem(name, message),
-        _ => Problem { volume: String::new(), message: (*message).to_owned() },
+    problems.extend(paced.failed.iter().map(|(op, failure)| match op {
+        Op::SetUp(name) => set_up_problem(name, failure.step, &failure.message),
+        _ => Problem { volume: String::new(), message: failure.message.clone() },
     }));
     let state = if missing.is_empty() && !share_first {
         ready(pod, observed)
@@ -269,9 +299,9 @@ fn standing<'a>(
                 |made: &Made| matches!(&made.wanted, Wanted::Payload(s) if s.kind == spec.kind);
             let is_there = made.is_some_and(kind);
             let next = match contents.get(name) {
-                None => Next::Nothing,
+                None | Some(Ok(Ingredients::Driver(_))) => Next::Nothing,
                 Some(Err(why)) => Next::Impossible(why),
-                Some(Ok(content)) => {
+                Some(Ok(Ingredients::Files(content))) => {
                     let shown = made.and_then(|made| made.digest.as_ref());
                     let settled = is_there && shown == Some(&content.digest);
                     if settled { Next::Nothing } else { Next::SetUp }
@@ -279,7 +309,7 @@ fn standing<'a>(
             };
             (is_there, next)
         }
-        Wanted::Csi(_) if !same => match contents.get(name) {
+        Wanted::Csi(_) | Wanted::Claim(_) if !same => match contents.get(name) {
             Some(Err(why)) => (false, Next::Impossible(why)),
             _ => (false, Next::SetUp),
         },
@@ -294,7 +324,12 @@ fn plan_release(observed: &Observed, now: Mono) -> Plan {
             let (ops, problems) = (Vec::new(), Vec::new());
             return Plan { ops, state: VolumeState::Gone, problems, wake_at: None };
         }
-        Some(left) => left.iter().cloned().map(Op::TearDown).collect(),
+        Some(left) => {
+            // A driver cannot undo what has parts bound elsewhere; those go first.
+            let parts = left.iter().any(|found| found.plugin.is_none());
+            let now = left.iter().filter(|found| !(parts && found.is_csi()));
+            now.cloned().map(Op::TearDown).collect()
+        }
     };
     let names = due.iter().filter_map(|op| match op {
         Op::TearDown(found) => Some(found.name.as_str().to_owned()),
@@ -302,15 +337,15 @@ fn plan_release(observed: &Observed, now: Mono) -> Plan {
     });
     let volumes = names.collect();
     let paced = pace(due, observed, now);
-    let problem = |(op, message): &(Op, &str)| match op {
+    let problem = |(op, failure): &(Op, &Failure)| match op {
         Op::TearDown(found) => Problem {
             volume: found.name.to_string(),
             message: format!(
-                "UnmountVolume.TearDown failed for volume \"{}\" : {message}",
-                found.name
+                "UnmountVolume.TearDown failed for volume \"{}\" : {}",
+                found.name, failure.message
             ),
         },
-        _ => Problem { volume: String::new(), message: (*message).to_owned() },
+        _ => Problem { volume: String::new(), message: failure.message.clone() },
     };
     let problems: Vec<Problem> = paced.failed.iter().map(problem).collect();
     let retry_at = paced.wake_at;
@@ -320,7 +355,7 @@ fn plan_release(observed: &Observed, now: Mono) -> Plan {
 
 struct Paced<'a> {
     ops: Vec<Op>,
-    failed: Vec<(Op, &'a str)>,
+    failed: Vec<(Op, &'a Failure)>,
     wake_at: Option<Mono>,
 }
 
@@ -332,7 +367,7 @@ fn pace(due: Vec<Op>, observed: &Observed, now: Mono) -> Paced<'_> {
             paced.ops.push(op);
             continue;
         };
-        paced.failed.push((op.clone(), &failure.message));
+        paced.failed.push((op.clone(), failure));
         if failure.retry_at > now {
             let earliest = paced.wake_at.map_or(failure.retry_at, |at| at.min(failure.retry_at));
             paced.wake_at = Some(earliest);
@@ -343,9 +378,9 @@ fn pace(due: Vec<Op>, observed: &Observed, now: Mono) -> Paced<'_> {
     paced
 }
 
-fn set_up_problem(name: &VolumeName, why: &str) -> Problem {
+fn set_up_problem(name: &VolumeName, step: &str, why: &str) -> Problem {
     Problem {
         volume: name.to_string(),
-        message: format!("MountVolume.SetUp failed for volume \"{name}\" : {why}"),
+        message: format!("MountVolume.{step} failed for volume \"{name}\" : {why}"),
     }
 }

@@ -15,8 +15,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use super::desired::Wanted;
+use super::devices::Devices;
 use super::layout::PodLayout;
-use super::plan::{self, Contents, Goal, Observed, Op, Outcome};
+use super::plan::{self, Contents, Goal, Ingredients, Observed, Op, Outcome};
+use super::plugins::NotMade;
 use super::{Problem, VolumeState, plugins, reconstruct};
 use crate::events::Recorder;
 use crate::object_cache::{ObjectWatch, Objects};
@@ -39,6 +41,7 @@ pub(super) struct PodTask {
     pub host: Arc<dyn VolumeHost>,
     pub fs: Arc<dyn Fs>,
     pub drivers: Drivers,
+    pub devices: Devices,
     pub clock: Arc<dyn Clock>,
     pub recorder: Recorder,
     pub calls: Calls,
@@ -82,7 +85,7 @@ impl PodTask {
             }
             if !plan.ops.is_empty() {
                 for op in &plan.ops {
-                    observed.note_begun(op, &goal);
+                    observed.note_begun(op, &goal, &contents);
                 }
                 let all = plan.ops.iter().map(|op| self.perform(op, &goal, &contents));
                 let outcomes = join_all(all).await;
@@ -103,12 +106,16 @@ impl PodTask {
         }
     }
 
-    /// The files of volumes that the agent writes, as their sources are now.
+    /// What volumes are made of, as it is now.
     fn contents(&self, goal: &Goal) -> Contents {
         let Goal::Mount(pod) = goal else { return Contents::new() };
+        let (drivers, objects) = (&self.drivers, &self.objects);
         let of = |wanted: &Wanted| match wanted {
-            Wanted::Payload(spec) => Some(spec.content(|key| self.objects.get(key))),
-            Wanted::Csi(spec) => plugins::csi_obstacle(spec, &self.drivers, &self.objects).map(Err),
+            Wanted::Payload(spec) => {
+                Some(spec.content(|key| objects.get(key)).map(Ingredients::Files))
+            }
+            Wanted::Csi(spec) => Some(plugins::for_driver(spec, drivers, objects)),
+            Wanted::Claim(claim) => Some(plugins::for_claim(claim, drivers, objects)),
             _ => None,
         };
         let all = pod.volumes.iter();
@@ -124,6 +131,8 @@ impl PodTask {
             layout: &self.layout,
             drivers: &self.drivers,
             objects: &self.objects,
+            devices: &self.devices,
+            root_dir: &self.root_dir,
             node_name: &self.node_name,
         };
         let failed = |error: crate::ports::VolumeError| Outcome::Failed(error.to_string());
@@ -133,13 +142,18 @@ impl PodTask {
             }
             (Op::SetUp(name), Goal::Mount(pod)) => {
                 let Some(wanted) = pod.volumes.get(name) else { return Outcome::Undone };
-                let content = contents.get(name).and_then(|content| content.as_ref().ok());
+                let ingredients = contents.get(name).and_then(|all| all.as_ref().ok());
                 let at = self.clock.wall().into();
-                let made = plugins::set_up(&means, name, wanted, content, at).await;
-                let digest = content.map(|content| content.digest.clone());
-                made.map_or_else(Outcome::Failed, |made| {
-                    Outcome::Made(wanted.clone(), made, digest)
-                })
+                let made = plugins::set_up(&means, name, wanted, ingredients, at).await;
+                let digest = match ingredients {
+                    Some(Ingredients::Files(content)) => Some(content.digest.clone()),
+                    Some(Ingredients::Driver(_)) | None => None,
+                };
+                match made {
+                    Ok(made) => Outcome::Made(wanted.clone(), made, digest),
+                    Err(NotMade { device: true, why }) => Outcome::DeviceFailed(why),
+                    Err(NotMade { device: false, why }) => Outcome::Failed(why),
+                }
             }
             // No plan asks for this.
             (Op::SetUp(_), Goal::Keep(_) | Goal::Release) => Outcome::Undone,
@@ -192,25 +206,25 @@ struct Followed {
 
 impl Followed {
     /// Follows what the goal needs, and nothing else.
-    fn turn_to(
-        &mut self,
-        goal: &Goal,
-        observed: &Observed,
-        objects: &Objects,
-        drivers: &Drivers,
-    ) {
+    fn turn_to(&mut self, goal: &Goal, observed: &Observed, objects: &Objects, drivers: &Drivers) {
         if !observed.needs_drivers(goal) {
             self.drivers = None;
         } else if self.drivers.is_none() {
             self.drivers = Some(drivers.follow());
         }
-        let keys = match goal {
-            Goal::Mount(pod) => pod.objects(),
-            Goal::Keep(_) | Goal::Release => BTreeSet::new(),
-        };
-        if keys.is_empty() {
-            self.objects = None;
-        } else if self.objects.as_ref().is_none_or(|(followed, _)| *followed != keys) {
+        // One object names the next: a change in between is noticed by looking again.
+        loop {
+            let keys = match goal {
+                Goal::Mount(pod) => pod.objects(&|key| objects.get(key)),
+                Goal::Keep(_) | Goal::Release => BTreeSet::new(),
+            };
+            if keys.is_empty() {
+                self.objects = None;
+                return;
+            }
+            if self.objects.as_ref().is_some_and(|(followed, _)| *followed == keys) {
+                return;
+            }
             self.objects = Some((keys.clone(), objects.follow(keys)));
         }
     }

@@ -1,5 +1,6 @@
 //! Plans as tables, wanted volumes of pods, and a task against real directories.
 
+mod claims;
 mod csi;
 mod payload;
 
@@ -115,7 +116,7 @@ fn huge_pages_are_those_the_pod_requests() {
 }
 
 fn made(path: &str) -> VolumeMountable {
-    VolumeMountable { host_path: path.into(), read_only: false, managed: true }
+    VolumeMountable { host_path: path.into(), read_only: false, managed: true, persistent: None }
 }
 
 fn at(milliseconds: u64) -> Mono {
@@ -173,7 +174,7 @@ fn a_release_undoes_what_was_begun_and_what_is_found() {
     let mount = Goal::Mount(Arc::new(volumes_of(&one).expect("volumes")));
     let mut observed = Observed::default();
     let set_up = Op::SetUp(name("v"));
-    observed.note_begun(&set_up, &mount);
+    observed.note_begun(&set_up, &mount, &Contents::new());
     observed.note(set_up, Outcome::Failed("still under way".to_owned()), at(0));
     observed.turn_to_release();
     let goal = Goal::Release;
@@ -234,8 +235,7 @@ async fn directories_come_and_go_with_the_pod() {
     let uid = pod.uid();
     let (_, desired) = PodSetReader::for_test(&[&pod]);
     let drivers = Drivers::default();
-    let life =
-        || Volumes::new(&ports, &settings, &recorder, &progress, &none, &desired, &drivers);
+    let life = || Volumes::new(&ports, &settings, &recorder, &progress, &none, &desired, &drivers);
     let volumes = life();
     assert_eq!(volumes.state(uid), None);
     volumes.want(&pod);

@@ -3,7 +3,7 @@
 use super::{Finding, Rank};
 
 /// What is known to go wrong, by words of the error, and what to do about it.
-const ADVICE: [(&str, &str); 16] = [
+const ADVICE: [(&str, &str); 20] = [
     (
         "hostPath type check failed",
         "Make the path on this node what volumes[].hostPath.type asks for, or correct path or type; DirectoryOrCreate and FileOrCreate make what is missing.",
@@ -27,10 +27,26 @@ const ADVICE: [(&str, &str); 16] = [
     ),
     ("non-existent config key", "Add the key to data of the ConfigMap, or correct items[].key."),
     ("non-existent secret key", "Add the key to the Secret, or correct items[].key."),
+    (
+        ": persistentvolumeclaim \"",
+        "Put a manifest of the PersistentVolumeClaim (same namespace, spec.volumeName set) into the manifest directory, or correct claimName.",
+    ),
+    (
+        ": persistentvolume \"",
+        "Put a manifest of the PersistentVolume into the manifest directory, or correct spec.volumeName of the claim.",
+    ),
     ("\" not found", "`klet why node` names manifests that cannot be used, and why."),
     (
+        "PVC is not bound",
+        "Correct the manifests: the PersistentVolume must have every access mode that the claim asks for, and no claimRef or that of the claim.",
+    ),
+    (
+        "ReadWriteOncePod access mode and is already in use",
+        "End the other pod that uses the volume, or use an access mode that allows several.",
+    ),
+    (
         NO_DRIVER,
-        "Start the CSI driver, or correct volumes[].csi.driver. A driver is found by its registration socket in plugins_registry below klet's root directory; klet's log says if one is refused, and why.",
+        "Start the CSI driver, or correct its name in the pod or in the PersistentVolume. A driver is found by its registration socket in plugins_registry below klet's root directory; klet's log says if one is refused, and why.",
     ),
     (
         "the driver left it mounted",
@@ -65,7 +81,7 @@ const NOT_FOUND: [&str; 2] = [": configmap \"", ": secret \""];
 const NO_DRIVER: &str = "not found in the list of registered CSI drivers";
 
 /// Nothing but another manifest helps against these.
-const FOR_MANIFESTS: [&str; 2] = ["\" not found", "references non-existent"];
+const FOR_MANIFESTS: [&str; 3] = ["\" not found", "references non-existent", "PVC is not bound"];
 
 /// The answer for volumes on their way in, or out.
 pub(super) fn answer(volumes: &[String], problems: &[String], leaving: bool) -> Finding {
@@ -185,6 +201,9 @@ mod tests {
             ("secret \"s\" not found", "kind: Secret"),
             ("configmap references non-existent config key: k", "items[].key"),
             ("references non-existent secret key: k", "Add the key to the Secret"),
+            ("failed to fetch PVC: persistentvolumeclaim \"c\" not found", "claimName"),
+            ("failed to fetch PV p: persistentvolume \"p\" not found", "volumeName of the claim"),
+            ("PVC is not bound: volume \"p\" has no access mode ReadWriteMany", "access mode"),
         ] {
             let advice = explained(text, false).advice;
             assert!(advice[0].contains(wanted), "{text}: {advice:?}");

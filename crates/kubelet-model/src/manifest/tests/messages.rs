@@ -58,7 +58,7 @@ fn refuses_what_is_not_a_pod() {
     check(
         "apiVersion: v1\nkind: Service\n",
         expect![[
-            r#"line 2, column 7: kind: "Service" is not run here; only Pod, ConfigMap, Secret and lists of them are"#
+            r#"line 2, column 7: kind: "Service" is not run here; only Pod, ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim and lists of them are"#
         ]],
     );
     check(

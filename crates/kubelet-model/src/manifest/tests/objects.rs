@@ -1,6 +1,7 @@
-//! ConfigMaps and Secrets beside pods.
+//! Objects beside pods.
 
 use expect_test::expect;
+use k8s_openapi::api::core::v1::PersistentVolumeSpec;
 
 use super::super::{Origin, prepare};
 use super::{check, file, prepare_text};
@@ -191,6 +192,39 @@ fn an_object_has_a_mebibyte() {
 }
 
 #[test]
+fn a_claim_names_its_volume_and_a_volume_its_driver() {
+    let text = |volume: &str, claim: &str| {
+        format!(
+            "apiVersion: v1\nkind: List\nitems:\n\
+             - {{apiVersion: v1, kind: PersistentVolume, metadata: {{name: pv}}, spec: {volume}}}\n\
+             - {{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: c}}, spec: {claim}}}\n"
+        )
+    };
+    let csi = "csi: {driver: d, volumeHandle: h}";
+    let good = format!("{{accessModes: [ReadWriteOnce], {csi}}}");
+    let claim = "{accessModes: [ReadWriteOnce], volumeName: pv}";
+    let found = objects(&text(&good, claim));
+    let keys: Vec<String> = found.iter().map(|object| object.key.to_string()).collect();
+    assert_eq!(keys, ["PersistentVolume pv", "PersistentVolumeClaim default/c"]);
+    let spec: PersistentVolumeSpec = found[0].spec().expect("a spec");
+    assert_eq!(spec.csi.expect("a driver").volume_handle, "h");
+    let once = "accessModes: [ReadWriteOnce]";
+    for (volume, claim, wanted) in [
+        (format!("{{{once}, nfs: {{server: s, path: /p}}}}"), claim, "no other persistent"),
+        (format!("{{accessModes: [], {csi}}}"), claim, "at least 1 access mode"),
+        (format!("{{accessModes: [Any], {csi}}}"), claim, "must be one of"),
+        (format!("{{{once}, volumeMode: Block, {csi}}}"), claim, "must be Filesystem"),
+        (format!("{{{once}, csi: {{driver: d, volumeHandle: ''}}}}"), claim, "csi.volumeHandle"),
+        (format!("{{{once}, csi: {{driver: 7, volumeHandle: h}}}}"), claim, "invalid type"),
+        (good, "{accessModes: [ReadWriteOnce]}", "nobody binds claims"),
+    ] {
+        let problems = prepare_text(&text(&volume, claim)).expect_err("refused");
+        let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert!(all.iter().any(|problem| problem.contains(wanted)), "{volume} {claim}: {all:?}");
+    }
+}
+
+#[test]
 fn lists_hold_what_their_name_says() {
     let list = |kind: &str, item: &str| {
         format!("apiVersion: v1\nkind: {kind}\nitems:\n- metadata: {{name: c}}\n{item}")
@@ -204,7 +238,7 @@ fn lists_hold_what_their_name_says() {
     check(
         &list("List", "  apiVersion: v1\n  kind: Service\n"),
         expect![[
-            r#"line 6, column 9: items[0].kind: "Service" is not run here; only Pod, ConfigMap and Secret are"#
+            r#"line 6, column 9: items[0].kind: "Service" is not run here; only Pod, ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim are"#
         ]],
     );
 }

@@ -153,7 +153,6 @@ fn refuses_references_to_api_objects() {
         expect![[r#"
             line 11, column 23: spec.serviceAccountName: static pods may not reference serviceaccounts: they need an API server
             line 13, column 19: spec.resourceClaims: static pods may not reference resourceclaims: they need an API server
-            line 18, column 38: spec.volumes[3].persistentVolumeClaim: static pods may not reference persistentvolumeclaims: they need an API server
             line 19, column 37: spec.volumes[4].projected.sources[0]: static pods may not reference serviceaccounts (via projected volumes): they need an API server
             line 19, column 71: spec.volumes[4].projected.sources[1]: the source is unknown
             line 20, column 26: spec.volumes[5].azureFile: static pods may not reference secrets (via azureFile volumes): they need an API server"#]],

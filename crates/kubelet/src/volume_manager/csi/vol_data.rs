@@ -8,24 +8,24 @@ use sha2::{Digest, Sha256};
 pub(in crate::volume_manager) const VOL_DATA_BYTES_MAX: usize = 64 << 10;
 
 /// What is noted about a volume of a pod.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::volume_manager) struct VolData {
     /// Its name in the pod, or that of its PersistentVolume.
-    #[serde(rename = "specVolID")]
+    #[serde(rename = "specVolID", default, skip_serializing_if = "String::is_empty")]
     pub spec_vol_id: String,
     /// The volume, as the driver knows it.
     pub volume_handle: String,
     /// Which driver.
     pub driver_name: String,
     /// This node.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node_name: String,
     /// `Ephemeral` or `Persistent`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub volume_lifecycle_mode: String,
     /// What a cluster calls its attachment to the node.
-    #[serde(rename = "attachmentID", default)]
+    #[serde(rename = "attachmentID", default, skip_serializing_if = "String::is_empty")]
     pub attachment_id: String,
 }
 
@@ -51,6 +51,11 @@ impl VolData {
         }
     }
 
+    /// Is it about this volume?
+    pub(in crate::volume_manager) fn is_of(&self, driver: &str, handle: &str) -> bool {
+        self.driver_name == driver && self.volume_handle == handle
+    }
+
     /// The file's content.
     pub(in crate::volume_manager) fn to_json(&self) -> Vec<u8> {
         // A struct of strings always has a JSON form.
@@ -68,7 +73,8 @@ pub(in crate::volume_manager) fn attachment_id(handle: &str, driver: &str, node:
     format!("csi-{}", hex_of(&[handle, driver, node]))
 }
 
-fn hex_of(parts: &[&str]) -> String {
+/// The hash of these parts, one behind the other, as text.
+pub(in crate::volume_manager) fn hex_of(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     parts.iter().for_each(|part| hash.update(part.as_bytes()));
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
@@ -82,7 +88,10 @@ mod tests {
     fn the_file_is_upstreams() {
         let text = r#"{"attachmentID":"csi-x","driverName":"d.example","nodeName":"n","specVolID":"data","volumeHandle":"csi-y","volumeLifecycleMode":"Ephemeral"}"#;
         let data = VolData::parse(text.as_bytes()).unwrap();
-        assert_eq!((data.driver_name.as_str(), data.volume_handle.as_str()), ("d.example", "csi-y"));
+        assert_eq!(
+            (data.driver_name.as_str(), data.volume_handle.as_str()),
+            ("d.example", "csi-y")
+        );
         let again: serde_json::Value = serde_json::from_slice(&data.to_json()).unwrap();
         assert_eq!(again, serde_json::from_str::<serde_json::Value>(text).unwrap());
     }
@@ -98,10 +107,9 @@ mod tests {
 
     #[test]
     fn handles_are_upstreams() {
-        // sha256 of "u1data" and of "hdn", as `sha256sum` prints them.
-        assert_eq!(inline_handle("u1", "data").len(), "csi-".len() + 64);
-        assert_eq!(attachment_id("a", "b", "c"), format!("csi-{}", hex_of(&["abc"])));
-        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(inline_handle("ab", "c"), format!("csi-{abc}"));
+        // As `printf abc | sha256sum` prints it.
+        let abc = "csi-ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(inline_handle("ab", "c"), abc);
+        assert_eq!(attachment_id("a", "b", "c"), abc);
     }
 }

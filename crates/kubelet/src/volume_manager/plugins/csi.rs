@@ -3,99 +3,41 @@
 //! The note is written before the driver is asked, and removed when nothing is
 //! mounted any more, so that an agent killed at any time leaves nothing that
 //! nobody can undo. Files in a volume are the driver's: no directory is removed
-//! that has anything in it. Upstream: pkg/volume/csi/csi_mounter.go.
+//! that has anything in it. A volume that pods share is worked on by one at a time.
+//! Upstream: pkg/volume/csi/csi_mounter.go.
 
-use std::path::{Path, PathBuf};
+mod error;
+mod notes;
+mod staging;
+
+use std::collections::BTreeSet;
+use std::path::Path;
 
 use mounts::ownership::FsGroup;
+use plugin_apis::csi::NodeCapability;
 
 use super::super::VolumeMountable;
-use super::super::csi::{
-    BadVolData, CsiSpec, VOL_DATA_BYTES_MAX, VolData, attachment_id, rpc_error,
-};
-use super::super::layout::{PluginName, VolumeName};
+use super::super::csi::{Access, CsiSpec, Persistent, rpc_error};
+use super::super::devices::Device;
+use super::super::layout::VolumeName;
 use super::Means;
 use crate::object_cache::Objects;
-use crate::plugin_manager::{Drivers, NoDriver};
-use crate::ports::VolumeError;
-
-/// Mode of a volume's directory, as upstream's.
-const MODE: u32 = 0o750;
-
-/// Why a CSI volume could not be made or undone, in upstream's words.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum CsiError {
-    /// The driver is missing when a volume is made.
-    #[error("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {0}")]
-    NoDriver(NoDriver),
-    /// The driver is missing when a volume is undone.
-    #[error("kubernetes.io/csi: Unmounter.TearDownAt failed to get CSI client: {0}")]
-    NoDriverLeft(NoDriver),
-    /// The driver does not say what it can do.
-    #[error(
-        "kubernetes.io/csi: mounter.SetUpAt failed to determine if the node service has \
-         VOLUME_MOUNT_GROUP capability: {0}"
-    )]
-    Capabilities(String),
-    /// The driver's credentials are missing.
-    #[error("{0}")]
-    Secret(String),
-    /// The driver could not mount.
-    #[error("{0}")]
-    Publish(String),
-    /// The driver could not unmount.
-    #[error("kubernetes.io/csi: Unmounter.TearDownAt failed: {0}")]
-    Unpublish(String),
-    /// The files could not be given to the group.
-    #[error("applyFSGroup failed for vol {handle}: {error}")]
-    Group { handle: String, error: VolumeError },
-    /// The note cannot be written or read.
-    #[error("kubernetes.io/csi: cannot {what} {}: {why}", .path.display())]
-    Note { what: &'static str, path: PathBuf, why: String },
-    /// Nobody knows whose mount this is.
-    #[error(
-        "{} is mounted, but nothing says by which driver ({why}); unmount it, then it is removed",
-        .target.display()
-    )]
-    Unknown { target: PathBuf, why: String },
-    /// The driver says that it unmounted, and did not.
-    #[error(
-        "kubernetes.io/csi: Unmounter.TearDownAt failed to clean mount dir [{}]: the driver left \
-         it mounted; look at the driver's log",
-        .target.display()
-    )]
-    StillMounted { target: PathBuf },
-    /// A path that no driver can be told.
-    #[error("the path {} is not UTF-8; give klet another root directory", .0.display())]
-    NotUtf8(PathBuf),
-    /// Files and mounts.
-    #[error(transparent)]
-    Host(#[from] VolumeError),
-}
-
-/// Where a volume and its note lie.
-struct Paths {
-    dir: PathBuf,
-    target: PathBuf,
-    note: PathBuf,
-}
-
-impl Paths {
-    fn of(means: &Means<'_>, name: &VolumeName) -> Self {
-        let dir = means.layout.volume_dir(&PluginName::csi(), name);
-        Self { target: dir.join("mount"), note: dir.join("vol_data.json"), dir }
-    }
-
-    fn target_text(&self) -> Result<&str, CsiError> {
-        self.target.to_str().ok_or_else(|| CsiError::NotUtf8(self.target.clone()))
-    }
-}
+use crate::plugin_manager::{CsiDriver, Drivers};
+pub(super) use error::CsiError;
+use notes::{PERSISTENT, Paths};
 
 /// Why the driver cannot even be asked for a volume.
 pub(super) fn obstacle(spec: &CsiSpec, drivers: &Drivers, objects: &Objects) -> Option<CsiError> {
     let driver = drivers.get(&spec.driver).map(drop).map_err(CsiError::NoDriver);
     let secret = || spec.secrets(|key| objects.get(key)).map(drop).map_err(CsiError::Secret);
-    driver.and_then(|()| secret()).err()
+    let shared = || match &spec.persistent {
+        None => Ok(()),
+        Some(persistent) => {
+            let secrets = persistent.stage_secrets(|key| objects.get(key));
+            secrets.map(drop).map_err(CsiError::StageSecret)
+        }
+    };
+    driver.and_then(|()| secret()).and_then(|()| shared()).err()
 }
 
 /// Has the driver mount a volume. What is mounted already, it finds so.
@@ -108,57 +50,84 @@ pub(super) async fn set_up(
     let secrets = spec.secrets(|key| means.objects.get(key)).map_err(CsiError::Secret)?;
     let asked = driver.node.capabilities().await;
     let capabilities = asked.map_err(|error| CsiError::Capabilities(rpc_error(&error)))?;
-    let paths = Paths::of(means, name);
-    means.host.make_dir(&paths.dir, MODE).await?;
-    note(means, &paths.note, name, spec)?;
-    let request = spec.publish_request(paths.target_text()?, secrets, &capabilities);
+    let persistent = spec.persistent.as_ref();
+    let paths = Paths::of(means, spec.place(name));
+    // Whoever shares the volume waits: nobody may count its users meanwhile.
+    let mut turn = means.turn(persistent.is_some(), &spec.driver, &spec.handle).await;
+    let is_new = notes::is_new(means, &paths, spec)?;
+    let staging = match (persistent, &mut turn) {
+        (Some(persistent), Some(device)) => {
+            share(means, &driver, spec, persistent, &capabilities, &paths, device).await?
+        }
+        _ => {
+            notes::write(means, &paths, name, spec).await?;
+            String::new()
+        }
+    };
+    let request = spec.publish_request(&staging, paths.target_text()?, secrets, &capabilities);
     if let Err(error) = driver.node.publish(request).await {
-        // It has certainly not mounted anything now. An earlier life may have.
-        if error.is_final()
-            && let Err(error) = clean(means, &paths).await
-        {
-            let path = paths.dir.display();
-            tracing::warn!(%path, %error, "cannot remove the directory of a volume that failed");
+        match &mut turn {
+            // The note stays, for the shared mount. That may be what is wrong: the
+            // driver is asked for it again.
+            Some(device) => device.staged = false,
+            // Nothing is mounted, unless an earlier call did it.
+            None if error.is_final() && is_new => clean_after_failure(means, &paths).await,
+            None => {}
         }
         return Err(CsiError::Publish(rpc_error(&error)));
     }
     if let Some(gid) = spec.group_to_give(&capabilities) {
-        let group = FsGroup { gid, read_only: false };
-        let owned = means.host.own(&paths.target, group, spec.change_policy).await;
-        let owned =
-            owned.map_err(|error| CsiError::Group { handle: spec.handle.clone(), error })?;
-        if let Some(error) = owned.first_failure {
-            let path = paths.target.display();
-            tracing::warn!(%path, gid, failed = owned.failed, %error, "not all given to the group");
-        }
+        give(means, spec, &paths.target, gid).await?;
     }
-    let (read_only, managed) = (spec.read_only, !spec.read_only);
-    Ok(VolumeMountable { host_path: paths.target, read_only, managed })
+    Ok(VolumeMountable {
+        host_path: paths.target,
+        read_only: spec.read_only,
+        managed: !spec.read_only,
+        persistent: persistent.map(|persistent| persistent.volume.clone()),
+    })
 }
 
-fn note(
+/// Notes the volume and makes the mount that pods share. Returns where that is;
+/// empty if the driver has none.
+async fn share(
     means: &Means<'_>,
-    path: &Path,
-    name: &VolumeName,
+    driver: &CsiDriver,
     spec: &CsiSpec,
-) -> Result<(), CsiError> {
-    let data = VolData {
-        spec_vol_id: name.as_str().to_owned(),
-        volume_handle: spec.handle.clone(),
-        driver_name: spec.driver.clone(),
-        node_name: means.node_name.to_owned(),
-        volume_lifecycle_mode: "Ephemeral".to_owned(),
-        attachment_id: attachment_id(&spec.handle, &spec.driver, means.node_name),
-    };
-    let failed =
-        |why: std::io::Error| CsiError::Note { what: "write", path: path.into(), why: why.to_string() };
-    means.fs.write(path, &data.to_json()).map_err(failed)
+    persistent: &Persistent,
+    capabilities: &BTreeSet<NodeCapability>,
+    paths: &Paths,
+    device: &mut Device,
+) -> Result<String, CsiError> {
+    let secrets = persistent.stage_secrets(|key| means.objects.get(key));
+    let secrets = secrets.map_err(CsiError::StageSecret)?;
+    if persistent.access == Access::OncePod
+        && staging::has_others(means, &spec.driver, &spec.handle).await?
+    {
+        return Err(CsiError::InUse);
+    }
+    notes::write(means, paths, &persistent.volume, spec).await?;
+    let staged = staging::stage(means, driver, spec, secrets, capabilities, device).await;
+    if let Err(CsiError::Stage { gone: true, .. }) = &staged {
+        clean_after_failure(means, paths).await;
+    }
+    staged
+}
+
+async fn give(means: &Means<'_>, spec: &CsiSpec, target: &Path, gid: u32) -> Result<(), CsiError> {
+    let group = FsGroup { gid, read_only: false };
+    let owned = means.host.own(target, group, spec.grouping.policy).await;
+    let owned = owned.map_err(|error| CsiError::Group { handle: spec.handle.clone(), error })?;
+    if let Some(error) = owned.first_failure {
+        let (path, failed) = (target.display(), owned.failed);
+        tracing::warn!(%path, gid, failed, %error, "not all given to the group");
+    }
+    Ok(())
 }
 
 /// Has the driver unmount what is left of a volume, and removes the rest.
 pub(super) async fn tear_down(means: &Means<'_>, name: &VolumeName) -> Result<(), CsiError> {
     let paths = Paths::of(means, name);
-    let data = match read_note(means, &paths.note)? {
+    let data = match notes::read(means, &paths.note)? {
         Some(Ok(data)) => data,
         unknown => {
             if means.host.is_mount_point(&paths.target).await? {
@@ -170,27 +139,20 @@ pub(super) async fn tear_down(means: &Means<'_>, name: &VolumeName) -> Result<()
         }
     };
     let driver = means.drivers.get(&data.driver_name).map_err(CsiError::NoDriverLeft)?;
+    let shared = data.volume_lifecycle_mode == PERSISTENT;
+    let mut turn = means.turn(shared, &data.driver_name, &data.volume_handle).await;
     let asked = driver.node.unpublish(&data.volume_handle, paths.target_text()?).await;
     asked.map_err(|error| CsiError::Unpublish(rpc_error(&error)))?;
     if means.host.is_mount_point(&paths.target).await? {
         return Err(CsiError::StillMounted { target: paths.target });
     }
-    clean(means, &paths).await
-}
-
-/// The note, if there is one.
-fn read_note(
-    means: &Means<'_>,
-    path: &Path,
-) -> Result<Option<Result<VolData, BadVolData>>, CsiError> {
-    match means.fs.read(path, VOL_DATA_BYTES_MAX) {
-        Ok(content) => Ok(Some(VolData::parse(&content))),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => {
-            let (path, why) = (path.to_owned(), error.to_string());
-            Err(CsiError::Note { what: "read", path, why })
-        }
+    if let Some(device) = &mut turn
+        && !staging::has_others(means, &data.driver_name, &data.volume_handle).await?
+    {
+        staging::unstage(means, &driver, &data.volume_handle, device).await?;
     }
+    // Last: as long as the note is there, somebody comes back to undo the rest.
+    clean(means, &paths).await
 }
 
 /// Removes a volume's directory and note, unless something is mounted there.
@@ -201,4 +163,11 @@ async fn clean(means: &Means<'_>, paths: &Paths) -> Result<(), CsiError> {
     // Drivers should have removed it; not all do.
     means.host.remove_empty_dir(&paths.target).await?;
     Ok(means.host.remove_tree(&paths.dir).await?)
+}
+
+async fn clean_after_failure(means: &Means<'_>, paths: &Paths) {
+    if let Err(error) = clean(means, paths).await {
+        let path = paths.dir.display();
+        tracing::warn!(%path, %error, "cannot remove the directory of a volume that failed");
+    }
 }

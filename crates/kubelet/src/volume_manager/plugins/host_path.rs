@@ -14,5 +14,10 @@ pub(super) async fn set_up(
     kind: HostPathType,
 ) -> Result<VolumeMountable, VolumeError> {
     host.check_host_path(path, kind).await?;
-    Ok(VolumeMountable { host_path: path.to_owned(), read_only: false, managed: false })
+    Ok(VolumeMountable {
+        host_path: path.to_owned(),
+        read_only: false,
+        managed: false,
+        persistent: None,
+    })
 }

@@ -8,14 +8,17 @@ mod empty_dir;
 mod host_path;
 mod payload;
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::VolumeMountable;
+use super::claims::ClaimSpec;
 use super::csi::CsiSpec;
 use super::desired::Wanted;
+use super::devices::{Devices, Turn};
 use super::layout::{PluginName, PodLayout, VolumeName};
-use super::payload::Content;
-use super::plan::Found;
+use super::plan::{Found, Ingredients};
 use crate::object_cache::Objects;
 use crate::plugin_manager::Drivers;
 use crate::ports::{Fs, VolumeError, VolumeHost};
@@ -40,44 +43,97 @@ pub(super) struct Means<'a> {
     pub layout: &'a PodLayout,
     /// The CSI drivers.
     pub drivers: &'a Drivers,
-    /// ConfigMaps and Secrets.
+    /// What pods and volumes name.
     pub objects: &'a Objects,
+    /// Turns at volumes that pods share.
+    pub devices: &'a Devices,
+    /// The agent's state directory.
+    pub root_dir: &'a Path,
     /// This node.
     pub node_name: &'a str,
 }
 
-/// Makes a volume, or finds that it is made already. `content` is that of a
-/// volume whose files the agent writes.
+impl Means<'_> {
+    /// Waits for the turn at a volume, if it is one that pods share.
+    async fn turn(&self, shared: bool, driver: &str, handle: &str) -> Option<Turn> {
+        match shared {
+            true => Some(self.devices.turn(driver, handle).await),
+            false => None,
+        }
+    }
+}
+
+/// Why a volume is not made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NotMade {
+    /// It is about a mount that pods share.
+    pub device: bool,
+    /// In upstream's words.
+    pub why: String,
+}
+
+impl From<String> for NotMade {
+    fn from(why: String) -> Self {
+        Self { device: false, why }
+    }
+}
+
+impl From<csi::CsiError> for NotMade {
+    fn from(error: csi::CsiError) -> Self {
+        Self { device: error.is_of_device(), why: error.to_string() }
+    }
+}
+
+/// Makes a volume, or finds that it is made already.
 pub(super) async fn set_up(
     means: &Means<'_>,
     name: &VolumeName,
     wanted: &Wanted,
-    content: Option<&Content>,
+    ingredients: Option<&Ingredients>,
     at: SystemTime,
-) -> Result<VolumeMountable, String> {
+) -> Result<VolumeMountable, NotMade> {
     let Means { host, layout, .. } = *means;
-    let made = match wanted {
-        Wanted::EmptyDir { medium, fs_group } => {
+    let made = match (wanted, ingredients) {
+        (Wanted::EmptyDir { medium, fs_group }, _) => {
             empty_dir::set_up(host, layout, name, *medium, *fs_group).await
         }
-        Wanted::HostPath { path, kind } => host_path::set_up(host, path, *kind).await,
-        Wanted::Payload(spec) => {
-            // No plan asks for a volume before its files are known.
-            let content = content.ok_or_else(|| "its files are not known yet".to_owned())?;
+        (Wanted::HostPath { path, kind }, _) => host_path::set_up(host, path, *kind).await,
+        (Wanted::Payload(spec), Some(Ingredients::Files(content))) => {
             payload::set_up(host, layout, name, spec, content, at).await
         }
-        Wanted::Csi(spec) => {
-            return csi::set_up(means, name, spec).await.map_err(|error| error.to_string());
+        (Wanted::Csi(_) | Wanted::Claim(_), Some(Ingredients::Driver(spec))) => {
+            return Ok(csi::set_up(means, name, spec).await?);
         }
-        Wanted::Refused(why) => return Err(why.clone()),
+        // No plan asks for a volume before it is known what it is made of.
+        (Wanted::Payload(_) | Wanted::Csi(_) | Wanted::Claim(_), _) => {
+            return Err("it is not known yet what it is made of".to_owned().into());
+        }
+        (Wanted::Refused(why), _) => return Err(why.clone().into()),
     };
-    made.map_err(|error| error.to_string())
+    made.map_err(|error| error.to_string().into())
 }
 
-/// What keeps a CSI volume from being tried at all: it helps nobody to ask again
-/// before that has changed, and whoever changes it is heard.
-pub(super) fn csi_obstacle(spec: &CsiSpec, drivers: &Drivers, objects: &Objects) -> Option<String> {
-    csi::obstacle(spec, drivers, objects).map(|error| error.to_string())
+/// What a driver is asked for, or what keeps it from being asked at all: it helps
+/// nobody to ask again before that has changed, and whoever changes it is heard.
+pub(super) fn for_driver(
+    spec: &Arc<CsiSpec>,
+    drivers: &Drivers,
+    objects: &Objects,
+) -> Result<Ingredients, String> {
+    match csi::obstacle(spec, drivers, objects) {
+        Some(error) => Err(error.to_string()),
+        None => Ok(Ingredients::Driver(Arc::clone(spec))),
+    }
+}
+
+/// The same for a claim, which may name nothing yet.
+pub(super) fn for_claim(
+    claim: &ClaimSpec,
+    drivers: &Drivers,
+    objects: &Objects,
+) -> Result<Ingredients, String> {
+    let spec = claim.resolve(&|key| objects.get(key)).map_err(|error| error.to_string())?;
+    for_driver(&Arc::new(spec), drivers, objects)
 }
 
 /// Undoes what is left of a volume: the parts bound elsewhere, its mount, its

@@ -56,11 +56,11 @@ fn a_driver_is_told_what_the_pod_says_and_what_it_is() {
             "csi.storage.k8s.io/serviceAccount.name=",
         ]
     );
-    assert_eq!(found.change_policy, ChangePolicy::OnRootMismatch);
+    assert_eq!(found.grouping.policy, ChangePolicy::OnRootMismatch);
     assert_eq!(found.secret, Some(ObjectKey::new(ObjectKind::Secret, "ns", "key")));
     let error = found.secrets(|_| None).unwrap_err();
     assert!(error.starts_with("fetching NodePublishSecretRef ns/key failed: "), "{error}");
-    let request = found.publish_request("/t", BTreeMap::new(), &BTreeSet::new());
+    let request = found.publish_request("", "/t", BTreeMap::new(), &BTreeSet::new());
     assert_eq!((request.target_path.as_str(), request.readonly), ("/t", false));
     assert_eq!(request.volume_id, found.handle);
     assert_eq!(request.staging_target_path, "", "inline volumes are not staged");
@@ -68,7 +68,8 @@ fn a_driver_is_told_what_the_pod_says_and_what_it_is() {
 
 #[test]
 fn the_group_is_the_drivers_or_the_agents_to_give() {
-    let (mounts, writers) = (NodeCapability::VolumeMountGroup, NodeCapability::SingleNodeMultiWriter);
+    let (mounts, writers) =
+        (NodeCapability::VolumeMountGroup, NodeCapability::SingleNodeMultiWriter);
     let plain = r#""csi":{"driver":"d.example"}"#;
     let read = r#""csi":{"driver":"d.example","fsType":"ext4","readOnly":true}"#;
     for (source, can, told, given) in [
@@ -81,7 +82,7 @@ fn the_group_is_the_drivers_or_the_agents_to_give() {
         let found = spec(source, r#""fsGroup":7"#);
         let can: BTreeSet<_> = can.into_iter().collect();
         assert_eq!(found.group_to_give(&can), given, "{source} {can:?}");
-        let request = found.publish_request("/t", BTreeMap::new(), &can);
+        let request = found.publish_request("", "/t", BTreeMap::new(), &can);
         let capability = request.volume_capability.expect("a capability");
         let Some(AccessType::Mount(mount)) = capability.access_type else { panic!("no mount") };
         assert_eq!(mount.volume_mount_group, told, "{source} {can:?}");
@@ -109,7 +110,7 @@ fn a_volume_without_its_driver_is_not_tried() {
     // What failed waits, unless a driver comes.
     observed.note(set_up.clone(), Outcome::Failed("busy".to_owned()), at(0));
     assert_eq!(plan(&goal, &observed, &none, at(1)).ops, []);
-    observed.hurry(at(1));
+    observed.forgive();
     assert_eq!(plan(&goal, &observed, &none, at(1)).ops, [set_up]);
 }
 
@@ -129,14 +130,19 @@ fn errors_read_as_upstreams() {
 
 /// Mounts nothing; answers as it is told, then well.
 #[derive(Default)]
-struct Scripted {
-    answers: Mutex<VecDeque<Code>>,
+pub(super) struct Scripted {
+    capabilities: BTreeSet<NodeCapability>,
+    pub answers: Mutex<VecDeque<Code>>,
     calls: Mutex<Vec<String>>,
     /// Whether the note of a volume was there when the driver was asked.
     noted: Mutex<Vec<bool>>,
 }
 
 impl Scripted {
+    pub fn with(capabilities: BTreeSet<NodeCapability>) -> Self {
+        Self { capabilities, ..Self::default() }
+    }
+
     fn answer(&self, call: &str) -> Result<(), CallError> {
         self.calls.lock().unwrap().push(call.to_owned());
         match self.answers.lock().unwrap().pop_front() {
@@ -145,7 +151,7 @@ impl Scripted {
         }
     }
 
-    fn calls(&self) -> Vec<String> {
+    pub fn calls(&self) -> Vec<String> {
         self.calls.lock().unwrap().clone()
     }
 }
@@ -157,7 +163,7 @@ impl CsiNode for Scripted {
     }
 
     async fn capabilities(&self) -> Result<BTreeSet<NodeCapability>, CallError> {
-        Ok(BTreeSet::new())
+        Ok(self.capabilities.clone())
     }
 
     async fn stage(&self, _: NodeStageVolumeRequest) -> Result<(), CallError> {

@@ -8,7 +8,7 @@ use kubelet_model::{ConfigObject, ObjectKey, ObjectKind, PodSet, Source};
 
 use super::super::desired::Wanted;
 use super::super::payload::{Content, PayloadKind, PayloadSpec, nested};
-use super::super::plan::{Contents, Goal, Observed, Op, Outcome, plan};
+use super::super::plan::{Contents, Goal, Ingredients, Observed, Op, Outcome, plan};
 use super::super::{VolumeState, Volumes};
 use super::{at, made, name, pod, ports, until, volumes_of, wanted};
 use crate::events::Recorder;
@@ -22,7 +22,7 @@ fn object(kind: ObjectKind, name: &str, data: &[(&str, &str)]) -> Arc<ConfigObje
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()));
     let binary = match kind {
         ObjectKind::ConfigMap => BTreeMap::from([("logo".to_owned(), vec![0xff])]),
-        ObjectKind::Secret => BTreeMap::new(),
+        _ => BTreeMap::new(),
     };
     let key = ObjectKey::new(kind, "ns", name);
     Arc::new(ConfigObject {
@@ -159,7 +159,9 @@ fn files_are_written_again_when_they_change_and_stay_when_they_cannot() {
     let wanted = volumes.volumes[&name("v")].clone();
     let goal = Goal::Mount(Arc::new(volumes));
     let mut observed = Observed::default();
-    let with = |content: Result<Content, String>| Contents::from([(name("v"), content)]);
+    let with = |content: Result<Content, String>| {
+        Contents::from([(name("v"), content.map(Ingredients::Files))])
+    };
     let missing = with(Err("configmap \"c\" not found".to_owned()));
     let waits = plan(&goal, &observed, &missing, at(0));
     assert_eq!((waits.ops, waits.wake_at), (vec![], None), "nothing but the object helps");
@@ -264,7 +266,7 @@ fn a_pod_that_ends_keeps_what_it_has() {
     observed.note(Op::SetUp(name("w")), Outcome::Failed("disk full".to_owned()), at(0));
     let missing = Err("configmap \"c\" not found".to_owned());
     for content in [content("new"), missing] {
-        let contents = Contents::from([(name("v"), content)]);
+        let contents = Contents::from([(name("v"), content.map(Ingredients::Files))]);
         let live = plan(&Goal::Mount(Arc::clone(&volumes)), &observed, &contents, at(900));
         assert!(!live.ops.is_empty() && !live.problems.is_empty());
         let ends = plan(&Goal::Keep(Arc::clone(&volumes)), &observed, &contents, at(900));
@@ -287,14 +289,14 @@ async fn objects_that_go_with_their_pod_are_not_missed() {
         let (pods, desired) = PodSetReader::for_test(&[&pod]);
         let settings = Arc::new(settings);
         let volumes = Volumes::new(
-        &ports,
-        &settings,
-        &recorder,
-        &progress,
-        &objects,
-        &desired,
-        &Drivers::default(),
-    );
+            &ports,
+            &settings,
+            &recorder,
+            &progress,
+            &objects,
+            &desired,
+            &Drivers::default(),
+        );
         writer.replace(Source::File, &[object(ObjectKind::ConfigMap, "c", &[("a", "1")])]);
         volumes.want(&pod);
         let is_ready = |state: &VolumeState| matches!(state, VolumeState::Ready(_));

@@ -1,0 +1,152 @@
+//! PersistentVolumes and PersistentVolumeClaims that lie beside pods: checked, and
+//! kept as the JSON of their spec.
+//!
+//! Pure. Nobody binds claims here: a claim names its volume. What could only be
+//! ignored is told. Upstream: ValidatePersistentVolume and
+//! ValidatePersistentVolumeClaim in pkg/apis/core/validation.
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, PersistentVolumeSpec};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::problem::{Field, Report};
+use super::validate::names;
+use crate::object::ObjectKind;
+
+/// What access to a volume can be.
+const ACCESS_MODES: [&str; 4] =
+    ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
+
+/// Fields of a PersistentVolume that are acted on, or that say nothing to a node.
+const VOLUME_FIELDS: [&str; 8] = [
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "csi",
+    "mountOptions",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeMode",
+];
+
+/// The same of its `csi`. Those of the controller are for a cluster.
+const CSI_FIELDS: [&str; 9] = [
+    "driver",
+    "volumeHandle",
+    "readOnly",
+    "fsType",
+    "volumeAttributes",
+    "nodeStageSecretRef",
+    "nodePublishSecretRef",
+    "controllerPublishSecretRef",
+    "controllerExpandSecretRef",
+];
+
+/// The same of a PersistentVolumeClaim.
+const CLAIM_FIELDS: [&str; 5] =
+    ["accessModes", "resources", "storageClassName", "volumeMode", "volumeName"];
+
+/// Checks a spec. Returns it as JSON.
+pub(super) fn check_spec(
+    kind: ObjectKind,
+    spec: &Value,
+    field: &Field,
+    problems: &mut Report,
+    warnings: &mut Report,
+) -> Vec<u8> {
+    match kind {
+        ObjectKind::PersistentVolume => {
+            if let Some(spec) = typed::<PersistentVolumeSpec>(spec, field, problems) {
+                check_volume(&spec, field, problems);
+            }
+            ignored(spec, &VOLUME_FIELDS, field, warnings);
+            ignored(&spec["csi"], &CSI_FIELDS, &field.key("csi"), warnings);
+        }
+        _ => {
+            if let Some(spec) = typed::<PersistentVolumeClaimSpec>(spec, field, problems) {
+                check_claim(&spec, field, problems);
+            }
+            ignored(spec, &CLAIM_FIELDS, field, warnings);
+        }
+    }
+    spec.to_string().into_bytes()
+}
+
+fn typed<T: DeserializeOwned>(spec: &Value, field: &Field, problems: &mut Report) -> Option<T> {
+    match serde_json::from_value(spec.clone()) {
+        Ok(spec) => Some(spec),
+        Err(error) => {
+            problems.add(field, error.to_string());
+            None
+        }
+    }
+}
+
+fn ignored(value: &Value, known: &[&str], field: &Field, warnings: &mut Report) {
+    let entries = value.as_object().into_iter().flat_map(Map::keys);
+    for name in entries.filter(|name| !known.contains(&name.as_str())) {
+        warnings.add(&field.key(name), "ignored: this release does not act on it");
+    }
+}
+
+fn check_volume(spec: &PersistentVolumeSpec, field: &Field, problems: &mut Report) {
+    check_modes(spec.access_modes.as_deref(), field, problems);
+    check_volume_mode(spec.volume_mode.as_deref(), field, problems);
+    let Some(csi) = &spec.csi else {
+        problems.add(&field.key("csi"), "missing; this release has no other persistent volumes");
+        return;
+    };
+    let field = field.key("csi");
+    if csi.driver.is_empty() {
+        problems.add(&field.key("driver"), "missing");
+    }
+    if csi.volume_handle.is_empty() {
+        problems.add(&field.key("volumeHandle"), "missing");
+    }
+    let secrets = [
+        ("nodeStageSecretRef", &csi.node_stage_secret_ref),
+        ("nodePublishSecretRef", &csi.node_publish_secret_ref),
+    ];
+    for (key, secret) in secrets {
+        let Some(secret) = secret else { continue };
+        let missing = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
+        if missing(&secret.name) || missing(&secret.namespace) {
+            problems.add(&field.key(key), "must have a name and a namespace");
+        }
+    }
+}
+
+fn check_claim(spec: &PersistentVolumeClaimSpec, field: &Field, problems: &mut Report) {
+    check_modes(spec.access_modes.as_deref(), field, problems);
+    check_volume_mode(spec.volume_mode.as_deref(), field, problems);
+    match spec.volume_name.as_deref().unwrap_or_default() {
+        "" => problems.add(
+            &field.key("volumeName"),
+            "missing; without a cluster nobody binds claims, so name the PersistentVolume",
+        ),
+        name => problems.check(&field.key("volumeName"), names::dns_subdomain(name)),
+    }
+}
+
+fn check_modes(modes: Option<&[String]>, field: &Field, problems: &mut Report) {
+    let modes = modes.unwrap_or_default();
+    let field = field.key("accessModes");
+    if modes.is_empty() {
+        problems.add(&field, "missing; at least 1 access mode is required");
+    }
+    for (index, mode) in modes.iter().enumerate() {
+        if !ACCESS_MODES.contains(&mode.as_str()) {
+            let message = format!("must be one of {}", ACCESS_MODES.join(", "));
+            problems.add(&field.index(index), message);
+        }
+    }
+    if modes.len() > 1 && modes.iter().any(|mode| mode == "ReadWriteOncePod") {
+        problems.add(&field, "may not use ReadWriteOncePod with other access modes");
+    }
+}
+
+fn check_volume_mode(mode: Option<&str>, field: &Field, problems: &mut Report) {
+    if !matches!(mode, None | Some("" | "Filesystem")) {
+        problems.add(&field.key("volumeMode"), "must be Filesystem: this release has no others");
+    }
+}

@@ -1,0 +1,171 @@
+//! Claims: from what a pod names to what a driver is asked. Pure.
+//!
+//! Nobody binds claims here: a claim names its PersistentVolume, and both lie
+//! beside the pods. Objects are looked up by a function. Upstream:
+//! desired_state_of_world_populator.go.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{
+    ObjectReference, PersistentVolumeClaimSpec, PersistentVolumeClaimVolumeSource,
+    PersistentVolumeSpec, SecretReference,
+};
+use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind};
+
+use super::csi::{Access, CsiSpec, Grouping, Persistent};
+use super::layout::VolumeName;
+
+/// A volume that a pod names by a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimSpec {
+    /// Which claim.
+    pub claim: ObjectKey,
+    /// The pod only reads it.
+    pub read_only: bool,
+    /// Whom its files belong to.
+    pub grouping: Grouping,
+}
+
+impl ClaimSpec {
+    /// What a pod's spec asks for.
+    pub(super) fn of(source: &PersistentVolumeClaimVolumeSource, pod: &DesiredPod) -> Self {
+        let (kind, namespace) = (ObjectKind::PersistentVolumeClaim, pod.namespace());
+        Self {
+            claim: ObjectKey::new(kind, namespace, &source.claim_name),
+            read_only: source.read_only.unwrap_or(false),
+            grouping: Grouping::of(pod),
+        }
+    }
+
+    /// Every object that decides what the volume is, as far as they are known.
+    pub(super) fn objects(
+        &self,
+        get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+    ) -> BTreeSet<ObjectKey> {
+        let mut keys = BTreeSet::from([self.claim.clone()]);
+        let claim = get(&self.claim).and_then(|claim| claim.spec::<PersistentVolumeClaimSpec>());
+        let Some(volume) = claim.and_then(|claim| claim.volume_name) else { return keys };
+        let volume = ObjectKey::new(ObjectKind::PersistentVolume, "", &volume);
+        let csi = get(&volume).and_then(|volume| volume.spec::<PersistentVolumeSpec>()?.csi);
+        keys.insert(volume);
+        if let Some(csi) = csi {
+            keys.extend(secret(csi.node_stage_secret_ref.as_ref()));
+            keys.extend(secret(csi.node_publish_secret_ref.as_ref()));
+        }
+        keys
+    }
+
+    /// What a driver is asked for, or what is missing.
+    pub(super) fn resolve(
+        &self,
+        get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+    ) -> Result<CsiSpec, ClaimError> {
+        let failed = |why| ClaimError { claim: self.claim.clone(), why };
+        let asked = get(&self.claim).and_then(|claim| claim.spec::<PersistentVolumeClaimSpec>());
+        let asked = asked.ok_or_else(|| failed(Unusable::NoClaim(self.claim.name.clone())))?;
+        let name = asked.volume_name.clone().unwrap_or_default();
+        let key = ObjectKey::new(ObjectKind::PersistentVolume, "", &name);
+        let volume = get(&key).and_then(|volume| volume.spec::<PersistentVolumeSpec>());
+        let volume = volume.ok_or_else(|| failed(Unusable::NoVolume(name.clone())))?;
+        self.check(&asked, &name, &volume).map_err(failed)?;
+        let modes = volume.access_modes.unwrap_or_default();
+        let (Some(volume_name), Some(csi), Some(access)) = (
+            VolumeName::new(&name),
+            volume.csi,
+            modes.first().and_then(|mode| Access::named(mode)),
+        ) else {
+            return Err(failed(Unusable::Kind(name)));
+        };
+        Ok(CsiSpec {
+            driver: csi.driver,
+            handle: csi.volume_handle,
+            read_only: self.read_only || csi.read_only.unwrap_or(false),
+            fs_type: csi.fs_type.unwrap_or_default(),
+            context: csi.volume_attributes.unwrap_or_default(),
+            secret: secret(csi.node_publish_secret_ref.as_ref()),
+            grouping: self.grouping,
+            persistent: Some(Persistent {
+                volume: volume_name,
+                access,
+                mount_options: volume.mount_options.unwrap_or_default(),
+                stage_secret: secret(csi.node_stage_secret_ref.as_ref()),
+            }),
+        })
+    }
+
+    /// Is the volume one for this claim?
+    fn check(
+        &self,
+        asked: &PersistentVolumeClaimSpec,
+        name: &str,
+        volume: &PersistentVolumeSpec,
+    ) -> Result<(), Unusable> {
+        let volume_name = || name.to_owned();
+        if let Some(bound) = &volume.claim_ref
+            && !self.is_meant(bound)
+        {
+            let text = |part: &Option<String>| part.clone().unwrap_or_default();
+            let claim = format!("{}/{}", text(&bound.namespace), text(&bound.name));
+            return Err(Unusable::ForAnother { volume: volume_name(), claim });
+        }
+        let modes = volume.access_modes.as_deref().unwrap_or_default();
+        match asked.access_modes.iter().flatten().find(|mode| !modes.contains(mode)) {
+            Some(mode) => Err(Unusable::NoMode { volume: volume_name(), mode: mode.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn is_meant(&self, bound: &ObjectReference) -> bool {
+        bound.namespace.as_deref() == Some(&self.claim.namespace)
+            && bound.name.as_deref() == Some(&self.claim.name)
+    }
+}
+
+/// A claim stands for no volume, in upstream's words as far as it has any.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("error processing PVC {}/{}: {why}", .claim.namespace, .claim.name)]
+pub struct ClaimError {
+    /// Which.
+    pub claim: ObjectKey,
+    /// Why.
+    pub why: Unusable,
+}
+
+/// Why a claim stands for no volume.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// There is no such claim.
+    #[error("failed to fetch PVC: persistentvolumeclaim {0:?} not found")]
+    NoClaim(String),
+    /// There is no such volume.
+    #[error("failed to fetch PV {0}: persistentvolume {0:?} not found")]
+    NoVolume(String),
+    /// The volume is not for this claim.
+    #[error(
+        "PVC is not bound: volume {volume:?} is for claim {claim:?}; correct claimRef of the one \
+         or volumeName of the other"
+    )]
+    ForAnother {
+        /// The volume.
+        volume: String,
+        /// Whom it is for.
+        claim: String,
+    },
+    /// The volume cannot be used as the claim wants.
+    #[error("PVC is not bound: volume {volume:?} has no access mode {mode}")]
+    NoMode {
+        /// The volume.
+        volume: String,
+        /// What it lacks.
+        mode: String,
+    },
+    /// Nobody here can mount the volume.
+    #[error("volume {0:?} is of no kind that this release has")]
+    Kind(String),
+}
+
+fn secret(reference: Option<&SecretReference>) -> Option<ObjectKey> {
+    let SecretReference { name, namespace } = reference?;
+    Some(ObjectKey::new(ObjectKind::Secret, namespace.as_deref()?, name.as_deref()?))
+}

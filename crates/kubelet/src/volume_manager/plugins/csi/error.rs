@@ -1,0 +1,83 @@
+//! What goes wrong with CSI volumes, in upstream's words where it has some.
+
+use std::path::PathBuf;
+
+use crate::plugin_manager::NoDriver;
+use crate::ports::VolumeError;
+
+/// Why a CSI volume could not be made or undone, in upstream's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(in super::super) enum CsiError {
+    /// The driver is missing when a volume is made.
+    #[error("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {0}")]
+    NoDriver(NoDriver),
+    /// The driver is missing when a volume is undone.
+    #[error("kubernetes.io/csi: Unmounter.TearDownAt failed to get CSI client: {0}")]
+    NoDriverLeft(NoDriver),
+    /// The driver does not say what it can do.
+    #[error(
+        "kubernetes.io/csi: mounter.SetUpAt failed to determine if the node service has \
+         VOLUME_MOUNT_GROUP capability: {0}"
+    )]
+    Capabilities(String),
+    /// The driver's credentials are missing.
+    #[error("{0}")]
+    Secret(String),
+    /// The driver could not mount.
+    #[error("{0}")]
+    Publish(String),
+    /// The driver could not unmount.
+    #[error("kubernetes.io/csi: Unmounter.TearDownAt failed: {0}")]
+    Unpublish(String),
+    /// The credentials for the shared mount are missing.
+    #[error("{0}")]
+    StageSecret(String),
+    /// The driver could not make the shared mount; and nothing is left of it?
+    #[error("{why}")]
+    Stage { gone: bool, why: String },
+    /// The driver could not undo the shared mount.
+    #[error("kubernetes.io/csi: attacher.UnmountDevice failed: {0}")]
+    Unstage(String),
+    /// Another pod has a volume that is for one.
+    #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
+    InUse,
+    /// The files could not be given to the group.
+    #[error("applyFSGroup failed for vol {handle}: {error}")]
+    Group { handle: String, error: VolumeError },
+    /// Where the volume should lie is what is left of another.
+    #[error(
+        "{} is still the place of volume {handle} of {driver}; take the pod away, and put it there \
+         again once it is gone",
+        .dir.display()
+    )]
+    Taken { dir: PathBuf, driver: String, handle: String },
+    /// The note cannot be written or read.
+    #[error("kubernetes.io/csi: cannot {what} {}: {why}", .path.display())]
+    Note { what: &'static str, path: PathBuf, why: String },
+    /// Nobody knows whose mount this is.
+    #[error(
+        "{} is mounted, but nothing says by which driver ({why}); unmount it, then it is removed",
+        .target.display()
+    )]
+    Unknown { target: PathBuf, why: String },
+    /// The driver says that it unmounted, and did not.
+    #[error(
+        "kubernetes.io/csi: Unmounter.TearDownAt failed to clean mount dir [{}]: the driver left \
+         it mounted; look at the driver's log",
+        .target.display()
+    )]
+    StillMounted { target: PathBuf },
+    /// A path that no driver can be told.
+    #[error("the path {} is not UTF-8; give klet another root directory", .0.display())]
+    NotUtf8(PathBuf),
+    /// Files and mounts.
+    #[error(transparent)]
+    Host(#[from] VolumeError),
+}
+
+impl CsiError {
+    /// Whether it is about the mount that pods share.
+    pub(in super::super) fn is_of_device(&self) -> bool {
+        matches!(self, Self::StageSecret(_) | Self::Stage { .. })
+    }
+}

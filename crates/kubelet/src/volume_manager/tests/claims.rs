@@ -1,0 +1,232 @@
+//! Claims: what they stand for, and volumes that pods share.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind, Source};
+use plugin_apis::csi::NodeCapability;
+use plugin_apis::csi::volume_capability::AccessType;
+use tonic::Code;
+
+use super::super::desired::Wanted;
+use super::super::layout::PluginName;
+use super::super::plan::{Contents, Found, Goal, Ingredients, Observed, Op, Outcome, plan};
+use super::super::{VolumeState, Volumes};
+use super::csi::Scripted;
+use super::{at, name, pod, ports, until, volumes_of};
+use crate::events::Recorder;
+use crate::object_cache;
+use crate::plugin_manager::Drivers;
+use crate::pod_sources::PodSetReader;
+use crate::ports::CsiNode;
+use crate::progress::ProgressBoard;
+use crate::settings::Settings;
+
+fn storage(kind: ObjectKind, namespace: &str, name: &str, spec: &str) -> Arc<ConfigObject> {
+    Arc::new(ConfigObject {
+        key: ObjectKey::new(kind, namespace, name),
+        uid: String::new(),
+        secret_type: String::new(),
+        data: BTreeMap::from([("spec".to_owned(), spec.as_bytes().to_vec())]),
+        binary: BTreeMap::new(),
+    })
+}
+
+fn volume(mode: &str, more: &str) -> Arc<ConfigObject> {
+    let spec = format!(
+        r#"{{"accessModes":["{mode}"],"csi":{{"driver":"d.example","volumeHandle":"h"}}{more}}}"#
+    );
+    storage(ObjectKind::PersistentVolume, "", "pv", &spec)
+}
+
+fn claim(mode: &str) -> Arc<ConfigObject> {
+    let spec = format!(r#"{{"accessModes":["{mode}"],"volumeName":"pv"}}"#);
+    storage(ObjectKind::PersistentVolumeClaim, "ns", "c", &spec)
+}
+
+/// A pod of this uid that uses the claim.
+fn claimant(uid: &str) -> DesiredPod {
+    let source = r#"{"name":"v","persistentVolumeClaim":{"claimName":"c"}}"#;
+    let mut pod = Pod::clone(pod("", "", source).pod());
+    (pod.metadata.name, pod.metadata.uid) = (Some(format!("web-{uid}")), Some(uid.to_owned()));
+    DesiredPod::new(Source::File, Arc::new(pod)).expect("a complete pod")
+}
+
+#[test]
+fn a_claim_needs_a_volume_that_is_for_it() {
+    let Wanted::Claim(wanted) =
+        volumes_of(&claimant("u1")).expect("a volume").volumes[&name("v")].clone()
+    else {
+        panic!("no claim")
+    };
+    let once = "ReadWriteOnce";
+    let other = r#","claimRef":{"namespace":"ns","name":"other"}"#;
+    for (objects, expected) in [
+        (vec![], "persistentvolumeclaim \"c\" not found"),
+        (vec![claim(once)], "persistentvolume \"pv\" not found"),
+        (vec![claim(once), volume("ReadOnlyMany", "")], "has no access mode ReadWriteOnce"),
+        (vec![claim(once), volume(once, other)], "is for claim \"ns/other\""),
+    ] {
+        let get = |key: &ObjectKey| objects.iter().find(|object| object.key == *key).cloned();
+        let error = wanted.resolve(&get).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let objects = [claim(once), volume(once, r#","mountOptions":["noatime"]"#)];
+    let get = |key: &ObjectKey| objects.iter().find(|object| object.key == *key).cloned();
+    let found = wanted.resolve(&get).expect("a volume");
+    assert_eq!((found.driver.as_str(), found.handle.as_str()), ("d.example", "h"));
+    let request = found.stage_request("/s", BTreeMap::new(), &BTreeSet::new());
+    let capability = request.volume_capability.expect("a capability");
+    let Some(AccessType::Mount(mount)) = capability.access_type else { panic!("no mount") };
+    assert_eq!(mount.mount_flags, ["noatime"]);
+    let keys: Vec<String> = wanted.objects(&get).iter().map(ToString::to_string).collect();
+    assert_eq!(keys, ["PersistentVolume pv", "PersistentVolumeClaim ns/c"]);
+}
+
+/// Work that was given up may yet be done: it is undone where it is done.
+#[test]
+fn what_was_begun_is_undone_under_the_name_of_the_volume() {
+    let volumes = volumes_of(&claimant("u1")).expect("a volume");
+    let Wanted::Claim(wanted) = &volumes.volumes[&name("v")] else { panic!("no claim") };
+    let objects = [claim("ReadWriteOnce"), volume("ReadWriteOnce", "")];
+    let get = |key: &ObjectKey| objects.iter().find(|object| object.key == *key).cloned();
+    let spec = Arc::new(wanted.resolve(&get).expect("a volume"));
+    let contents = Contents::from([(name("v"), Ok(Ingredients::Driver(spec)))]);
+    let goal = Goal::Mount(Arc::new(volumes.clone()));
+    let mut observed = Observed::default();
+    observed.note_begun(&Op::SetUp(name("v")), &goal, &contents);
+    observed.note(Op::Look, Outcome::Left(BTreeSet::new()), at(0));
+    let found = Found { name: name("pv"), plugin: Some(PluginName::csi()) };
+    let ops = plan(&Goal::Release, &observed, &Contents::new(), at(0)).ops;
+    assert_eq!(ops, [Op::TearDown(found)]);
+}
+
+/// Volumes of one life of the agent, with a driver that stages.
+fn life(root: &Path, node: &Arc<Scripted>, mode: &str) -> Volumes {
+    let mut settings = Settings::for_node("n");
+    settings.root_dir = root.to_owned();
+    let ports = ports();
+    let recorder = Recorder::new(Arc::clone(&ports.clock));
+    let (writer, objects) = object_cache::new();
+    writer.replace(Source::File, &[claim(mode), volume(mode, "")]);
+    let drivers = Drivers::holding("d.example", Arc::clone(node) as Arc<dyn CsiNode>);
+    let (_, desired) = PodSetReader::for_test(&[&claimant("u1"), &claimant("u2")]);
+    Volumes::new(
+        &ports,
+        &Arc::new(settings),
+        &recorder,
+        &ProgressBoard::default(),
+        &objects,
+        &desired,
+        &drivers,
+    )
+}
+
+fn stager() -> Arc<Scripted> {
+    Arc::new(Scripted::with(BTreeSet::from([NodeCapability::StageUnstageVolume])))
+}
+
+fn ready(state: &VolumeState) -> bool {
+    matches!(state, VolumeState::Ready(_))
+}
+
+fn gone(state: &VolumeState) -> bool {
+    *state == VolumeState::Gone
+}
+
+/// Whether somebody waits and these words say why.
+fn told(words: &'static str) -> impl Fn(&VolumeState) -> bool {
+    move |state| {
+        matches!(state, VolumeState::Waiting { problems, .. }
+            if problems.iter().any(|problem| problem.message.contains(words)))
+    }
+}
+
+#[tokio::test]
+async fn pods_share_a_volume_and_the_last_one_undoes_it() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let node = stager();
+    node.answers.lock().unwrap().push_back(Code::Internal);
+    let (one, two) = (claimant("u1"), claimant("u2"));
+    let volumes = life(temp.path(), &node, "ReadWriteOnce");
+    volumes.want(&one);
+    let failed =
+        "MountVolume.MountDevice failed for volume \"v\" : rpc error: code = Internal desc = no";
+    until(&volumes, one.uid(), told(failed)).await;
+    let staging = temp.path().join("plugins/kubernetes.io/csi/d.example");
+    assert_eq!(std::fs::read_dir(&staging).expect("a directory").count(), 0);
+    until(&volumes, one.uid(), ready).await;
+    volumes.want(&two);
+    until(&volumes, two.uid(), ready).await;
+    assert_eq!(node.calls(), ["stage", "stage", "publish", "publish"]);
+    let dir = temp.path().join("pods/u1/volumes/kubernetes.io~csi/pv");
+    assert!(dir.join("vol_data.json").exists(), "it has the name of its PersistentVolume");
+
+    volumes.release(one.uid());
+    until(&volumes, one.uid(), gone).await;
+    assert_eq!(node.calls()[4..], ["unpublish"]);
+    // Another life knows from the disk that nobody else has it.
+    let other = life(temp.path(), &node, "ReadWriteOnce");
+    node.answers.lock().unwrap().extend([Code::Ok, Code::Unavailable]);
+    other.release(two.uid());
+    until(&other, two.uid(), gone).await;
+    assert_eq!(node.calls()[5..], ["unpublish", "unstage", "unpublish", "unstage"]);
+    assert_eq!(std::fs::read_dir(&staging).expect("a directory").count(), 0);
+}
+
+#[tokio::test]
+async fn a_volume_for_one_pod_is_given_to_one() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let node = stager();
+    let (one, two) = (claimant("u1"), claimant("u2"));
+    let volumes = life(temp.path(), &node, "ReadWriteOncePod");
+    volumes.want(&one);
+    until(&volumes, one.uid(), ready).await;
+    volumes.want(&two);
+    until(&volumes, two.uid(), told("already in use by another pod")).await;
+    volumes.release(one.uid());
+    until(&volumes, two.uid(), ready).await;
+    assert_eq!(node.calls(), ["stage", "publish", "unpublish", "unstage", "stage", "publish"]);
+}
+
+#[tokio::test]
+async fn the_place_of_another_volume_is_not_taken() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let node = stager();
+    let dir = temp.path().join("pods/u1/volumes/kubernetes.io~csi/pv");
+    std::fs::create_dir_all(&dir).expect("a directory");
+    let old =
+        r#"{"driverName":"d.example","volumeHandle":"old","volumeLifecycleMode":"Persistent"}"#;
+    std::fs::write(dir.join("vol_data.json"), old).expect("a note");
+    let one = claimant("u1");
+    let volumes = life(temp.path(), &node, "ReadWriteOnce");
+    volumes.want(&one);
+    until(&volumes, one.uid(), told("is still the place of volume old of d.example")).await;
+    let kept = std::fs::read_to_string(dir.join("vol_data.json")).expect("the note");
+    assert_eq!((kept.as_str(), node.calls()), (old, vec![]));
+    volumes.release(one.uid());
+    until(&volumes, one.uid(), gone).await;
+    assert_eq!(node.calls(), ["unpublish"], "the old one");
+    assert!(!dir.exists());
+}
+
+#[tokio::test]
+async fn a_note_that_cannot_be_read_may_be_about_the_volume() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let node = stager();
+    let one = claimant("u1");
+    let volumes = life(temp.path(), &node, "ReadWriteOnce");
+    volumes.want(&one);
+    until(&volumes, one.uid(), ready).await;
+    let dir = temp.path().join("pods/u2/volumes/kubernetes.io~csi/pv");
+    std::fs::create_dir_all(&dir).expect("a directory");
+    std::fs::write(dir.join("vol_data.json"), "{").expect("a note");
+    volumes.release(one.uid());
+    until(&volumes, one.uid(), told("u2/volumes/kubernetes.io~csi/pv/vol_data.json")).await;
+    assert_eq!(node.calls()[2..], ["unpublish"], "it is not unstaged");
+    std::fs::remove_file(dir.join("vol_data.json")).expect("the note");
+    until(&volumes, one.uid(), gone).await;
+    assert_eq!(node.calls()[3..], ["unpublish", "unstage"]);
+}
