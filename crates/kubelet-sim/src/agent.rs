@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ContainerStatus;
-use kubelet::ports::{Jitter, NoPrograms, Ports, SocketPlugins, Tasks};
+use kubelet::ports::{Jitter, NoPrograms, Ports, Tasks};
 use kubelet::settings::Settings;
 use kubelet::status_manager::PodView;
 use kubelet::wiring::Agent;
 
 use crate::checkers::{ReportedContainer, ReportedPod};
 use crate::manifest::REVISION_LABEL;
-use crate::node::{SimCgroups, SimClock, SimFs, SimHttp, SimProbeNet, SimVolumes};
+use crate::node::{SimCgroups, SimClock, SimFs, SimHttp, SimPlugins, SimProbeNet, SimVolumes};
 use crate::runtime::SimRuntime;
 use crate::world::{Life, World};
 
@@ -33,8 +33,7 @@ impl RunningAgent {
             http: Arc::new(SimHttp::new(Arc::clone(world), life.clone())),
             probe_net: Arc::new(SimProbeNet::new(Arc::clone(world), life.clone())),
             programs: Arc::new(NoPrograms),
-            // Nobody has a socket in this world.
-            plugins: Arc::new(SocketPlugins),
+            plugins: Arc::new(SimPlugins::new(Arc::clone(world), life.clone())),
             clock: Arc::new(SimClock::new(Arc::clone(world))),
             jitter: Jitter::seeded(seed ^ life.number),
             tasks: tasks.clone(),

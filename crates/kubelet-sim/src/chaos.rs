@@ -107,6 +107,10 @@ impl State {
             let version = self.rng.random_range(1..1_000_000);
             self.publish_config(publishing, version);
         }
+        if self.faults.features.csi {
+            self.publish_storage(publishing);
+            self.bring_driver();
+        }
         for place in self.oracle.spoilt_places() {
             let Place::File(file) = &place else { continue };
             let last = self.oracle.last_good(&place).cloned();
@@ -174,6 +178,10 @@ impl State {
     fn churn(&mut self, publishing: &Publishing) -> Step {
         if self.faults.features.objects && self.rng.random_bool(0.2) {
             self.churn_config(publishing);
+            return Step::Done;
+        }
+        if self.faults.features.csi && self.rng.random_bool(0.2) {
+            self.churn_storage(publishing);
             return Step::Done;
         }
         let index = self.rng.random_range(0..FILES);

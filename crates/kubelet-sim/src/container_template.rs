@@ -172,6 +172,8 @@ pub struct Features {
     pub deadlines: bool,
     /// A ConfigMap that pods mount.
     pub objects: bool,
+    /// Volumes of a CSI driver.
+    pub csi: bool,
 }
 
 impl Features {
@@ -188,6 +190,7 @@ impl Features {
             deadlines: rng.random_bool(0.3),
             // Drawn apart, so that old seeds keep their courses.
             objects: false,
+            csi: false,
         }
     }
 }

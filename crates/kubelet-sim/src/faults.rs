@@ -155,7 +155,11 @@ impl Faults {
             images_absent: rng.random_bool(0.5),
             probe_lost: rate(&mut rng, 0.3),
             cgroup_error: rate(&mut rng, 0.3),
-            features: Features { objects: objects(seed), ..Features::swarm(&mut rng) },
+            features: Features {
+                objects: apart(seed, 0x00b1_ec75, 0.5),
+                csi: apart(seed, 0x0c51_d21e, 0.3),
+                ..Features::swarm(&mut rng)
+            },
             volume_error: rate(&mut rng, 0.3),
         }
     }
@@ -175,9 +179,10 @@ impl Faults {
     }
 }
 
-/// Whether pods of this seed mount a ConfigMap.
-fn objects(seed: u64) -> bool {
-    StdRng::seed_from_u64(seed ^ 0x00b1_ec75).random_bool(0.5)
+/// Whether pods of this seed have a feature that came later, so that all else is
+/// drawn as before.
+fn apart(seed: u64, of: u64, odds: f64) -> bool {
+    StdRng::seed_from_u64(seed ^ of).random_bool(odds)
 }
 
 /// Off in half of the seeds, else a rate below `max`, small rates being likelier.

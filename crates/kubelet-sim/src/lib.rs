@@ -30,6 +30,7 @@ mod script;
 pub mod seeds;
 mod sim;
 mod sizes;
+mod storage;
 mod trace;
 mod volume_rules;
 mod volume_template;
@@ -41,7 +42,7 @@ pub use container_template::{
 pub use faults::{EventSupport, Faults};
 pub use hooks::{Hook, HookWay};
 pub use manifest::{NAMESPACE, PodTemplate, REVISION_LABEL, Restart};
-pub use node::{SimClock, SimFs, SimHttp, SimProbeNet, SimVolumes};
+pub use node::{SimClock, SimFs, SimHttp, SimPlugins, SimProbeNet, SimVolumes};
 pub use oracle::Place;
 pub use runtime::{Program, SimRuntime, Twist};
 pub use script::LiveContainer;

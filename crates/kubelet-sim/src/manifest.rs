@@ -207,6 +207,8 @@ impl PodTemplate {
             pod.size_at_random(rng);
         }
         pod.volumes.config = features.objects && rng.random_bool(0.5);
+        pod.volumes.own = features.csi && rng.random_bool(0.5);
+        pod.volumes.shared = features.csi && rng.random_bool(0.5);
         pod
     }
 
@@ -398,6 +400,7 @@ mod tests {
             volumes: true,
             deadlines: true,
             objects: true,
+            csi: true,
         };
         for i in 0..50 {
             let fixed = (i % 3 == 0).then(|| format!("uid-{i}"));

@@ -62,6 +62,22 @@ impl SimWorld {
         }
     }
 
+    /// Writes the claim that pods share, and the volume it names.
+    pub fn put_storage(&mut self) {
+        let _guard = self.rt.enter();
+        self.world.lock().publish_storage(&self.publishing);
+    }
+
+    /// A CSI driver registers, or goes.
+    pub fn set_driver(&mut self, there: bool) {
+        let _guard = self.rt.enter();
+        let mut state = self.world.lock();
+        match there {
+            true => state.bring_driver(),
+            false => state.take_driver(),
+        }
+    }
+
     /// From now on probes of this port fail, or succeed again.
     pub fn set_port_well(&mut self, port: u16, well: bool) {
         let unwell = &mut self.world.lock().endpoints.unwell;

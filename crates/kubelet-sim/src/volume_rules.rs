@@ -55,6 +55,9 @@ impl State {
         if let Some((name, _)) = missing {
             self.violate(pod, format!("sandbox asked for before volume {name} is there"));
         }
+        if let Some(name) = self.missing_csi_volume(&Path::new(PODS).join(uid), template) {
+            self.violate(pod, format!("sandbox asked for before volume {name} is mounted"));
+        }
         let config = config_dir(&Path::new(PODS).join(uid)).join("..data/version");
         if template.volumes.config && !self.files.has(&config) {
             self.violate(pod, "sandbox asked for before its ConfigMap is there".to_owned());
@@ -181,9 +184,11 @@ impl State {
         }
         let known = |point: &&PathBuf| {
             let part = point.strip_prefix(PODS).ok().and_then(|part| part.iter().next());
-            part.and_then(|uid| uid.to_str()).is_some_and(|uid| uids.contains(uid))
+            let of_pod = part.and_then(|uid| uid.to_str()).is_some_and(|uid| uids.contains(uid));
+            of_pod || self.is_shared_mount(point)
         };
         let stray = self.volumes.mounts.keys().find(|point| !known(point));
-        stray.map(|point| format!("{} left mounted", point.display()))
+        let stray = stray.map(|point| format!("{} left mounted", point.display()));
+        stray.or_else(|| self.stale_staging())
     }
 }

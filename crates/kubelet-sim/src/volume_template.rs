@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::config_map::CONFIG;
 use crate::manifest::PodTemplate;
+use crate::storage::{DRIVER, OWN, SHARED};
 
 /// A directory of the host that the first pod makes.
 pub(crate) const HOST_MADE: &str = "/srv/data";
@@ -29,18 +30,25 @@ pub struct VolumeSet {
     pub part: bool,
     /// The files of a ConfigMap, `config`.
     pub config: bool,
+    /// A volume of a CSI driver, for this pod alone, `own`.
+    pub own: bool,
+    /// A volume of a CSI driver that pods share, `shared`.
+    pub shared: bool,
 }
 
 impl VolumeSet {
     pub(crate) fn random(rng: &mut StdRng) -> Self {
         let mut yes = || rng.random_bool(0.5);
-        Self { disk: yes(), memory: yes(), host: yes(), given: yes(), part: yes(), config: false }
+        let (disk, memory, host, given, part) = (yes(), yes(), yes(), yes(), yes());
+        Self { disk, memory, host, given, part, ..Self::default() }
     }
 
     pub(crate) fn sources(self) -> Vec<(&'static str, Value)> {
         let host = |path: &str, kind: &str| json!({"hostPath": {"path": path, "type": kind}});
         let all = [
             (self.config, CONFIG, json!({"configMap": {"name": CONFIG}})),
+            (self.own, OWN, json!({"csi": {"driver": DRIVER}})),
+            (self.shared, SHARED, json!({"persistentVolumeClaim": {"claimName": SHARED}})),
             (self.disk, "disk", json!({"emptyDir": {}})),
             (self.given, "given", host(HOST_GIVEN, "Directory")),
             (self.memory, "memory", json!({"emptyDir": {"medium": "Memory"}})),

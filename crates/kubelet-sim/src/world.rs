@@ -20,7 +20,7 @@ use crate::faults::Faults;
 use crate::invariants::History;
 use crate::lifecycle::Courses;
 use crate::manifest::PodTemplate;
-use crate::node::{Endpoints, FileTree, MountTable, PodGroups, WebPage};
+use crate::node::{CsiVolumes, Endpoints, FileTree, MountTable, PodGroups, WebPage};
 use crate::oracle::{Oracle, Place};
 use crate::runtime::{Objects, Twist};
 use crate::trace::Trace;
@@ -46,6 +46,7 @@ pub(crate) struct State {
     pub(crate) files: FileTree,
     pub(crate) groups: PodGroups,
     pub(crate) volumes: MountTable,
+    pub(crate) csi: CsiVolumes,
     pub(crate) volume_history: VolumeHistory,
     pub(crate) page: WebPage,
     pub(crate) endpoints: Endpoints,
@@ -113,6 +114,7 @@ impl World {
                 files: FileTree::default(),
                 groups: PodGroups::default(),
                 volumes: MountTable::default(),
+                csi: CsiVolumes::default(),
                 volume_history: VolumeHistory::default(),
                 page: WebPage::default(),
                 endpoints: Endpoints::default(),

@@ -44,6 +44,7 @@ enum Kind {
     Dir,
     File(Vec<u8>),
     Link(PathBuf),
+    Socket,
 }
 
 impl FileTree {
@@ -76,7 +77,7 @@ impl FileTree {
     pub(crate) fn content(&self, path: &Path) -> Option<&[u8]> {
         match &self.nodes.get(path)?.kind {
             Kind::File(content) => Some(content),
-            Kind::Dir | Kind::Link(_) => None,
+            Kind::Dir | Kind::Link(_) | Kind::Socket => None,
         }
     }
 
@@ -86,7 +87,7 @@ impl FileTree {
         below.fold(Usage::default(), |sum, (_, node)| {
             let bytes = match &node.kind {
                 Kind::File(content) => u64::try_from(content.len()).unwrap_or(u64::MAX),
-                Kind::Dir | Kind::Link(_) => 0,
+                Kind::Dir | Kind::Link(_) | Kind::Socket => 0,
             };
             Usage { bytes: sum.bytes.saturating_add(bytes), inodes: sum.inodes + 1 }
         })
@@ -178,6 +179,14 @@ impl State {
         self.files.put(path.to_owned(), Kind::File(content), now_ns);
         self.tell_watches(path);
         self.sound_alarms(path);
+    }
+
+    /// Somebody outside the agent listens on a socket.
+    pub(crate) fn bind_socket(&mut self, path: &Path) {
+        let now_ns = self.wall_ns();
+        self.files.make_dir(path.parent().unwrap_or(path), now_ns);
+        self.files.put(path.to_owned(), Kind::Socket, now_ns);
+        self.tell_watches(path);
     }
 
     /// Removes a file from outside the agent.

@@ -1,10 +1,12 @@
-//! The node around the agent: files, control groups, a URL, the endpoints of pods, clocks.
+//! The node around the agent: files, volumes, a CSI driver, control groups, a URL, the
+//! endpoints of pods, clocks.
 
 mod alarms;
 mod cgroups;
 mod clock;
 mod fs;
 mod http;
+mod plugins;
 mod probe_net;
 mod volumes;
 
@@ -15,6 +17,8 @@ pub use fs::SimFs;
 pub(crate) use fs::{FileTree, MANIFESTS};
 pub use http::SimHttp;
 pub(crate) use http::WebPage;
+pub(crate) use plugins::CsiVolumes;
+pub use plugins::SimPlugins;
 pub(crate) use probe_net::Endpoints;
 pub use probe_net::SimProbeNet;
 pub(crate) use volumes::MountTable;

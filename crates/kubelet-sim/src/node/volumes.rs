@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct MountTable {
     /// Which mount each is, so that one made anew can be told from the old.
     pub(crate) mounts: BTreeMap<PathBuf, u64>,
-    /// What is bound to a mount point, where that is a part of a volume.
+    /// What is bound to a mount point, where that is a directory of its own.
     parts: BTreeMap<PathBuf, PathBuf>,
     busy: BTreeMap<PathBuf, Duration>,
     made: u64,
@@ -65,7 +65,7 @@ pub struct SimVolumes {
     life: Life,
 }
 
-enum Twist {
+pub(super) enum Twist {
     Fail,
     LoseAnswer,
     Hang(Duration),
@@ -74,7 +74,7 @@ enum Twist {
 }
 
 impl State {
-    fn volume_twist(&mut self) -> Option<Twist> {
+    pub(super) fn volume_twist(&mut self) -> Option<Twist> {
         let faults = &self.faults;
         let (error, lost) = (faults.volume_error, faults.lost_answer);
         let (hang, crash) = (faults.hang, faults.crash_at_call);
@@ -215,10 +215,26 @@ impl State {
         if !self.files.has(target) {
             return Err(MountsError::BadPath { path: target.into(), why: "is missing" }.into());
         }
+        self.mount_once(target);
+        Ok(())
+    }
+
+    /// Mounts at a directory, unless that is done.
+    pub(super) fn mount_once(&mut self, target: &Path) {
         if !self.volumes.mounts.contains_key(target) {
             self.volumes.add(target);
         }
-        Ok(())
+    }
+
+    /// What is mounted at a target shows the files of another directory.
+    pub(super) fn bind(&mut self, target: &Path, source: PathBuf) {
+        self.volumes.parts.insert(target.to_owned(), source);
+    }
+
+    pub(super) fn unmount_if_mounted(&mut self, point: &Path) {
+        if self.volumes.mounts.contains_key(point) {
+            self.unmount(point);
+        }
     }
 
     fn unmount(&mut self, point: &Path) {
@@ -270,9 +286,7 @@ impl VolumeHost for SimVolumes {
     async fn unmount_all(&self, path: &Path) -> Result<(), VolumeError> {
         let point = path.to_owned();
         self.run(path, "unmount", move |state| {
-            if state.volumes.mounts.contains_key(&point) {
-                state.unmount(&point);
-            }
+            state.unmount_if_mounted(&point);
             Ok(())
         })
         .await
@@ -351,11 +365,11 @@ impl VolumeHost for SimVolumes {
                 return Err(MountsError::BadPath { path: volume, why: "is missing" }.into());
             }
             let now_ns = state.wall_ns();
-            let source = volume.join(part);
+            let source = state.volumes.source_of(&volume).join(part);
             state.files.make_dir(&source, now_ns);
             state.files.make_dir(&target, now_ns);
             state.mount(&target)?;
-            state.volumes.parts.insert(target.clone(), source);
+            state.bind(&target, source);
             Ok(target)
         })
         .await
@@ -407,7 +421,8 @@ impl VolumeHost for SimVolumes {
     async fn remove_empty_dir(&self, path: &Path) -> Result<(), VolumeError> {
         let dir = path.to_owned();
         self.run(path, "remove the empty directory", move |state| {
-            if !state.files.names_in(&dir).is_empty() || !state.volumes.at_or_below(&dir).is_empty() {
+            if !state.files.names_in(&dir).is_empty() || !state.volumes.at_or_below(&dir).is_empty()
+            {
                 return Err(MountsError::BadPath { path: dir, why: "is not empty" }.into());
             }
             state.files.remove_tree(&dir);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kubelet_sim::{LiveContainer, PodTemplate, SimWorld};
 
+mod csi;
 mod deadlines;
 mod hooks;
 mod images;

@@ -6,11 +6,10 @@ use kubelet_sim::{PodTemplate, Program, Restart, SimWorld, VolumeSet};
 
 use crate::{SOON, node_with, web};
 
-const ALL: VolumeSet =
-    VolumeSet { disk: true, memory: true, host: true, given: true, part: true, config: false };
-
 fn with_all() -> PodTemplate {
-    PodTemplate::steady("web").with_volumes(ALL)
+    let mut all = VolumeSet { disk: true, memory: true, host: true, ..VolumeSet::default() };
+    (all.given, all.part) = (true, true);
+    PodTemplate::steady("web").with_volumes(all)
 }
 
 #[test]

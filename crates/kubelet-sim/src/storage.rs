@@ -1,0 +1,100 @@
+//! Volumes of a CSI driver: one for each pod that wants it, and one that pods share.
+//!
+//! Owns the manifests of the shared one and the driver's socket, which come and
+//! go. Once all is quiet, what the driver mounted is there for pods that have it,
+//! and for nobody else. What pods keep in the shared one is the host's.
+
+use std::path::{Path, PathBuf};
+
+use rand::RngExt;
+use serde_json::json;
+
+use crate::chaos::Publishing;
+use crate::manifest::{NAMESPACE, PodTemplate};
+use crate::world::State;
+
+/// The driver's name.
+pub(crate) const DRIVER: &str = "sim.csi";
+/// The name of the shared volume and of its claim.
+pub(crate) const SHARED: &str = "shared";
+/// The name of a volume of one pod.
+pub(crate) const OWN: &str = "own";
+/// Where the driver registers.
+const SOCKET: &str = "/var/lib/kubelet/plugins_registry/sim.csi-reg.sock";
+/// Where the agent has what pods share mounted.
+const STAGING: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/sim.csi";
+/// Where the driver keeps data.
+const DATA: &str = "/srv/csi";
+/// The manifests.
+const FILE: &str = "storage.json";
+
+/// Where the driver keeps the data of a volume.
+pub(crate) fn data_dir(handle: &str) -> PathBuf {
+    Path::new(DATA).join(handle)
+}
+
+/// Where a volume of a pod is mounted.
+fn target(pod: &Path, volume: &str) -> PathBuf {
+    pod.join("volumes/kubernetes.io~csi").join(volume).join("mount")
+}
+
+impl State {
+    /// The driver comes: its socket is there, made anew.
+    pub(crate) fn bring_driver(&mut self) {
+        self.bind_socket(Path::new(SOCKET));
+        self.note("", "driver registers".to_owned());
+    }
+
+    /// The driver goes; what it has mounted stays.
+    pub(crate) fn take_driver(&mut self) {
+        self.delete_file(Path::new(SOCKET));
+        self.note("", "driver goes".to_owned());
+    }
+
+    /// Writes the shared volume and its claim.
+    pub(crate) fn publish_storage(&mut self, publishing: &Publishing) {
+        let modes = json!(["ReadWriteOnce"]);
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+            {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": SHARED},
+             "spec": {"accessModes": modes, "csi": {"driver": DRIVER, "volumeHandle": SHARED}}},
+            {"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+             "metadata": {"name": SHARED, "namespace": NAMESPACE},
+             "spec": {"accessModes": modes, "volumeName": SHARED}},
+        ]});
+        self.write_file(&publishing.dir.join(FILE), list.to_string().into_bytes());
+        self.note("", format!("{FILE} written"));
+    }
+
+    /// One random change.
+    pub(crate) fn churn_storage(&mut self, publishing: &Publishing) {
+        match self.rng.random_range(0..6) {
+            0 => {
+                self.delete_file(&publishing.dir.join(FILE));
+                self.note("", format!("{FILE} deleted"));
+            }
+            1..3 => self.publish_storage(publishing),
+            3 => self.take_driver(),
+            _ => self.bring_driver(),
+        }
+    }
+
+    /// The volumes that are not mounted though the agent asks for the pod's sandbox.
+    pub(crate) fn missing_csi_volume(&self, pod: &Path, of: &PodTemplate) -> Option<&'static str> {
+        let wanted = [(of.volumes.own, OWN), (of.volumes.shared, SHARED)];
+        let missing = |name: &str| !self.volumes.mounts.contains_key(&target(pod, name));
+        wanted.into_iter().find(|(wants, name)| *wants && missing(name)).map(|(_, name)| name)
+    }
+
+    /// Is this the mount of a volume that some pod has?
+    pub(crate) fn is_shared_mount(&self, point: &Path) -> bool {
+        let staged = self.csi.staged.iter().find(|(_, path)| *path == point);
+        staged.is_some_and(|(handle, _)| self.csi.published.values().any(|of| of == handle))
+    }
+
+    /// What is left of shared volumes that nobody has.
+    pub(crate) fn stale_staging(&self) -> Option<String> {
+        let all = self.files.names_in(Path::new(STAGING));
+        let stale = all.into_iter().find(|dir| !self.is_shared_mount(&dir.join("globalmount")));
+        stale.map(|dir| format!("{} left behind", dir.display()))
+    }
+}
