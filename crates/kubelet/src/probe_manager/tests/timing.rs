@@ -70,7 +70,7 @@ async fn failures_are_told_each_time_and_stored_at_the_threshold() {
     let spec = json!({"containers": [{"name": "app", "livenessProbe": tcp(1, 5)}]});
     let world = World::new(LONG_UP, spec).await;
     world.run(&["app"], &[], true, false);
-    let mut watch = world.probes.follow(world.uid());
+    let watch = world.probes.follow(world.uid());
     *world.net.unwell.lock().unwrap() = true;
     world.probes.ensure(&world.pod);
     // Being alive is no news.
@@ -125,7 +125,7 @@ async fn a_probe_that_cannot_be_asked_is_told_and_counts_for_nothing() {
 async fn readiness_can_be_asked_for_out_of_turn() {
     let spec = json!({"containers": [{"name": "app", "readinessProbe": tcp(1, 60)}]});
     let world = World::new(LONG_UP, spec).await;
-    let mut watch = world.probes.follow(world.uid());
+    let watch = world.probes.follow(world.uid());
     world.run(&["app"], &[], false, false);
     world.probes.ensure(&world.pod);
     until_just_after(10).await;
