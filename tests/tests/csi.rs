@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use plugin_apis::csi::volume_capability::AccessType;
 use plugin_apis::csi::{
-    NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
+    NodeGetVolumeStatsRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeUnpublishVolumeRequest,
 };
 use serde_json::{Value, json};
 use testkit::csi::{Code, CsiDriver, CsiOptions, Fault, NodeCapability, Outcome, Rpc};
@@ -294,7 +295,8 @@ fn wait_unstaged(node: &Node, driver: &CsiDriver, pod: &str, uid: &str) -> Resul
 #[test]
 fn pods_share_a_persistent_volume() -> Result<()> {
     let mut node = Node::start()?;
-    let mut driver = driver(&node, &[NodeCapability::StageUnstageVolume])?;
+    let can = [NodeCapability::StageUnstageVolume, NodeCapability::GetVolumeStats];
+    let mut driver = driver(&node, &can)?;
     driver.register()?;
     let mounts = json!([{"name": "data", "mountPath": "/data"},
         {"name": "data", "mountPath": "/part", "subPath": "a/b"}]);
@@ -314,6 +316,12 @@ fn pods_share_a_persistent_volume() -> Result<()> {
     let reader = node.pod("reader")?.uid;
     assert_eq!(driver.requests::<NodeStageVolumeRequest>().len(), 1, "once for the node");
     assert_eq!(driver.mounts_of("vol-1")?.len(), 3, "the node's, and one for each pod");
+
+    let told = node.klet_says(&["volumes"])?;
+    let row = "default/reader-n1 data persistentVolumeClaim Ready ";
+    ensure!(told.contains(row) && !told.contains("<none>"), "the driver tells: {told}");
+    let asked = driver.requests::<NodeGetVolumeStatsRequest>();
+    ensure!(asked.iter().all(|one| one.volume_id == "vol-1") && asked.len() == 2, "{asked:?}");
 
     node.manifests.remove_pod("writer")?;
     node.wait_no_trace("writer", &writer)?;

@@ -5,7 +5,9 @@
 //! ignored is told. Upstream: ValidatePersistentVolume and
 //! ValidatePersistentVolumeClaim in pkg/apis/core/validation.
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, PersistentVolumeSpec};
+use k8s_openapi::api::core::v1::{
+    CSIPersistentVolumeSource, PersistentVolumeClaimSpec, PersistentVolumeSpec,
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -18,11 +20,13 @@ const ACCESS_MODES: [&str; 4] =
     ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 
 /// Fields of a PersistentVolume that are acted on, or that say nothing to a node.
-const VOLUME_FIELDS: [&str; 8] = [
+const VOLUME_FIELDS: [&str; 10] = [
     "accessModes",
     "capacity",
     "claimRef",
     "csi",
+    "hostPath",
+    "local",
     "mountOptions",
     "persistentVolumeReclaimPolicy",
     "storageClassName",
@@ -42,6 +46,12 @@ const CSI_FIELDS: [&str; 9] = [
     "controllerExpandSecretRef",
 ];
 
+/// The same of its `hostPath`.
+const HOST_PATH_FIELDS: [&str; 2] = ["path", "type"];
+
+/// The same of its `local`, which is a directory here.
+const LOCAL_FIELDS: [&str; 1] = ["path"];
+
 /// The same of a PersistentVolumeClaim.
 const CLAIM_FIELDS: [&str; 5] =
     ["accessModes", "resources", "storageClassName", "volumeMode", "volumeName"];
@@ -60,7 +70,11 @@ pub(super) fn check_spec(
                 check_volume(&spec, field, problems);
             }
             ignored(spec, &VOLUME_FIELDS, field, warnings);
-            ignored(&spec["csi"], &CSI_FIELDS, &field.key("csi"), warnings);
+            let sources: [(&str, &[&str]); 3] =
+                [("csi", &CSI_FIELDS), ("hostPath", &HOST_PATH_FIELDS), ("local", &LOCAL_FIELDS)];
+            for (source, fields) in sources {
+                ignored(&spec[source], fields, &field.key(source), warnings);
+            }
         }
         _ => {
             if let Some(spec) = typed::<PersistentVolumeClaimSpec>(spec, field, problems) {
@@ -92,11 +106,37 @@ fn ignored(value: &Value, known: &[&str], field: &Field, warnings: &mut Report) 
 fn check_volume(spec: &PersistentVolumeSpec, field: &Field, problems: &mut Report) {
     check_modes(spec.access_modes.as_deref(), field, problems);
     check_volume_mode(spec.volume_mode.as_deref(), field, problems);
-    let Some(csi) = &spec.csi else {
-        problems.add(&field.key("csi"), "missing; this release has no other persistent volumes");
-        return;
-    };
-    let field = field.key("csi");
+    let sources = [spec.csi.is_some(), spec.local.is_some(), spec.host_path.is_some()];
+    match sources.into_iter().filter(|there| *there).count() {
+        1 => {}
+        0 => problems.add(
+            field,
+            "must have csi, local or hostPath; this release has no other persistent volumes",
+        ),
+        _ => problems.add(field, "may not specify more than 1 volume type"),
+    }
+    if let Some(local) = &spec.local {
+        check_path(&local.path, &field.key("local"), problems);
+    }
+    if let Some(host_path) = &spec.host_path {
+        check_path(&host_path.path, &field.key("hostPath"), problems);
+    }
+    if let Some(csi) = &spec.csi {
+        check_csi(csi, &field.key("csi"), problems);
+    }
+}
+
+fn check_path(path: &str, field: &Field, problems: &mut Report) {
+    let field = field.key("path");
+    if !path.starts_with('/') {
+        problems.add(&field, "must be an absolute path");
+    }
+    if path.split('/').any(|part| part == "..") {
+        problems.add(&field, "must not contain '..'");
+    }
+}
+
+fn check_csi(csi: &CSIPersistentVolumeSource, field: &Field, problems: &mut Report) {
     if csi.driver.is_empty() {
         problems.add(&field.key("driver"), "missing");
     }

@@ -13,7 +13,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use kubelet::ports::{CsiNode, Plugins, Registrar};
 use plugin_apis::csi::{
-    NodeCapability, NodeGetInfoResponse, NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeCapability, NodeGetInfoResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
+    NodePublishVolumeRequest, NodeStageVolumeRequest,
 };
 use plugin_apis::pluginregistration::{CSI_PLUGIN, PluginInfo};
 use plugin_apis::{CallError, CallErrorKind, EndpointError};
@@ -277,5 +278,13 @@ impl CsiNode for SimPlugins {
         let target = PathBuf::from(target_path);
         let effect = move |state: &mut State| state.unpublish_volume(&target);
         self.call("NodeUnpublishVolume", volume, effect).await
+    }
+
+    async fn stats(
+        &self,
+        _: NodeGetVolumeStatsRequest,
+    ) -> Result<NodeGetVolumeStatsResponse, CallError> {
+        self.ask("NodeGetVolumeStats").await?;
+        Ok(NodeGetVolumeStatsResponse::default())
     }
 }

@@ -356,6 +356,21 @@ impl VolumeHost for SimVolumes {
         .await
     }
 
+    async fn bind(&self, source: &Path, target: &Path, _: bool) -> Result<(), VolumeError> {
+        let (from, to) = (source.to_owned(), target.to_owned());
+        self.run(target, "bind", move |state| {
+            if !state.files.has(&from) || !state.files.has(&to) {
+                return Err(MountsError::BadPath { path: from, why: "is missing" }.into());
+            }
+            if !state.volumes.mounts.contains_key(&to) {
+                state.mount(&to)?;
+                state.bind(&to, from);
+            }
+            Ok(())
+        })
+        .await
+    }
+
     async fn bind_sub_path(&self, sub_path: &SubPathBind) -> Result<PathBuf, VolumeError> {
         let key = sub_path.root.join(&sub_path.volume);
         let target = key.join(&sub_path.container).join(sub_path.index.to_string());

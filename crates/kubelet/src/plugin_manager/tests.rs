@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use plugin_apis::csi::{
-    NodeCapability, NodeGetInfoResponse, NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeCapability, NodeGetInfoResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
+    NodePublishVolumeRequest, NodeStageVolumeRequest,
 };
 use plugin_apis::pluginregistration::PluginInfo;
 use plugin_apis::{CallError, CallErrorKind, EndpointError};
@@ -95,6 +96,13 @@ impl CsiNode for Fake {
 
     async fn unpublish(&self, _: &str, _: &str) -> Result<(), CallError> {
         Err(refused("NodeUnpublishVolume"))
+    }
+
+    async fn stats(
+        &self,
+        _: NodeGetVolumeStatsRequest,
+    ) -> Result<NodeGetVolumeStatsResponse, CallError> {
+        Err(refused("NodeGetVolumeStats"))
     }
 }
 

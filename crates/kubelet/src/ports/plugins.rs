@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use plugin_apis::csi::{
-    NodeCapability, NodeGetInfoResponse, NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeCapability, NodeGetInfoResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
+    NodePublishVolumeRequest, NodeStageVolumeRequest,
 };
 use plugin_apis::pluginregistration::PluginInfo;
 use plugin_apis::{CallError, CsiClient, EndpointError, RegistrationClient};
@@ -47,6 +48,11 @@ pub trait CsiNode: Send + Sync {
     async fn publish(&self, request: NodePublishVolumeRequest) -> Result<(), CallError>;
     /// Undoes that.
     async fn unpublish(&self, volume: &str, target_path: &str) -> Result<(), CallError>;
+    /// What a volume holds.
+    async fn stats(
+        &self,
+        request: NodeGetVolumeStatsRequest,
+    ) -> Result<NodeGetVolumeStatsResponse, CallError>;
 }
 
 /// Plugins on the machine's own sockets.
@@ -98,5 +104,12 @@ impl CsiNode for CsiClient {
 
     async fn unpublish(&self, volume: &str, target_path: &str) -> Result<(), CallError> {
         Self::unpublish(self, volume, target_path).await
+    }
+
+    async fn stats(
+        &self,
+        request: NodeGetVolumeStatsRequest,
+    ) -> Result<NodeGetVolumeStatsResponse, CallError> {
+        self.volume_stats(request).await
     }
 }

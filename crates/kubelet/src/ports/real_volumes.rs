@@ -235,6 +235,12 @@ impl VolumeHost for RealVolumeHost {
         self.run(dir, what, publish).await
     }
 
+    async fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Result<(), VolumeError> {
+        let what = format!("binding {} to", source.display());
+        let (from, to) = (source.to_owned(), target.to_owned());
+        self.run(target, what, move || work::bind(&from, &to, read_only)).await
+    }
+
     async fn bind_sub_path(&self, sub_path: &SubPathBind) -> Result<PathBuf, VolumeError> {
         // As for the clean-up: one after another for all sub paths of a volume.
         let key = sub_path.root.join(&sub_path.volume);

@@ -125,6 +125,9 @@ pub trait VolumeHost: Send + Sync + 'static {
     ) -> Result<Beginning, VolumeError>;
     /// Makes a directory show exactly these files.
     async fn publish(&self, dir: &Path, files: &Publication) -> Result<Published, VolumeError>;
+    /// Binds a directory of the host to one of the agent's, unless something is mounted
+    /// there.
+    async fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Result<(), VolumeError>;
     /// Binds a part of a volume to a place of its own, and tells where.
     async fn bind_sub_path(&self, sub_path: &SubPathBind) -> Result<PathBuf, VolumeError>;
     /// Unbinds all parts of a volume of a pod.

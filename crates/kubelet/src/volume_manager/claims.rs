@@ -1,17 +1,19 @@
-//! Claims: from what a pod names to what a driver is asked. Pure.
+//! Claims: from what a pod names to what a driver is asked, or where it lies. Pure.
 //!
 //! Nobody binds claims here: a claim names its PersistentVolume, and both lie
 //! beside the pods. Objects are looked up by a function. Upstream:
 //! desired_state_of_world_populator.go.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    ObjectReference, PersistentVolumeClaimSpec, PersistentVolumeClaimVolumeSource,
-    PersistentVolumeSpec, SecretReference,
+    HostPathVolumeSource, ObjectReference, PersistentVolumeClaimSpec,
+    PersistentVolumeClaimVolumeSource, PersistentVolumeSpec, SecretReference,
 };
 use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind};
+use mounts::host_path::{HostPathError, HostPathType};
 
 use super::csi::{Access, CsiSpec, Grouping, Persistent};
 use super::layout::VolumeName;
@@ -56,11 +58,11 @@ impl ClaimSpec {
         keys
     }
 
-    /// What a driver is asked for, or what is missing.
+    /// What the claim stands for, or what is missing.
     pub(super) fn resolve(
         &self,
         get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
-    ) -> Result<CsiSpec, ClaimError> {
+    ) -> Result<Resolved, ClaimError> {
         let failed = |why| ClaimError { claim: self.claim.clone(), why };
         let asked = get(&self.claim).and_then(|claim| claim.spec::<PersistentVolumeClaimSpec>());
         let asked = asked.ok_or_else(|| failed(Unusable::NoClaim(self.claim.name.clone())))?;
@@ -70,14 +72,30 @@ impl ClaimSpec {
         let volume = volume.ok_or_else(|| failed(Unusable::NoVolume(name.clone())))?;
         self.check(&asked, &name, &volume).map_err(failed)?;
         let modes = volume.access_modes.unwrap_or_default();
-        let (Some(volume_name), Some(csi), Some(access)) = (
-            VolumeName::new(&name),
-            volume.csi,
-            modes.first().and_then(|mode| Access::named(mode)),
-        ) else {
+        let access = modes.first().and_then(|mode| Access::named(mode));
+        let (Some(volume_name), Some(access)) = (VolumeName::new(&name), access) else {
             return Err(failed(Unusable::Kind(name)));
         };
-        Ok(CsiSpec {
+        let at = |path: String, kind| {
+            let (path, read_only) = (PathBuf::from(path), self.read_only);
+            Resolved::Place(Arc::new(PlaceSpec {
+                volume: volume_name.clone(),
+                path,
+                read_only,
+                kind,
+            }))
+        };
+        if let Some(local) = volume.local {
+            return Ok(at(local.path, PlaceKind::Local(self.grouping)));
+        }
+        if let Some(HostPathVolumeSource { path, type_ }) = volume.host_path {
+            let kind = type_.as_deref().unwrap_or_default().parse();
+            let kind =
+                kind.map_err(|error: HostPathError| failed(Unusable::Type(error.to_string())))?;
+            return Ok(at(path, PlaceKind::HostPath(kind)));
+        }
+        let Some(csi) = volume.csi else { return Err(failed(Unusable::Kind(name))) };
+        Ok(Resolved::Driver(Arc::new(CsiSpec {
             driver: csi.driver,
             handle: csi.volume_handle,
             read_only: self.read_only || csi.read_only.unwrap_or(false),
@@ -91,7 +109,7 @@ impl ClaimSpec {
                 mount_options: volume.mount_options.unwrap_or_default(),
                 stage_secret: secret(csi.node_stage_secret_ref.as_ref()),
             }),
-        })
+        })))
     }
 
     /// Is the volume one for this claim?
@@ -120,6 +138,37 @@ impl ClaimSpec {
         bound.namespace.as_deref() == Some(&self.claim.namespace)
             && bound.name.as_deref() == Some(&self.claim.name)
     }
+}
+
+/// What a claim stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Resolved {
+    /// What a driver is asked for.
+    Driver(Arc<CsiSpec>),
+    /// A place on this node.
+    Place(Arc<PlaceSpec>),
+}
+
+/// A persistent volume that lies on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PlaceSpec {
+    /// The name of its PersistentVolume.
+    pub volume: VolumeName,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// The pod only reads it.
+    pub read_only: bool,
+    /// Of which kind it is.
+    pub kind: PlaceKind,
+}
+
+/// How a place is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PlaceKind {
+    /// A directory of the agent's to bind and to give away.
+    Local(Grouping),
+    /// The host's, as it is.
+    HostPath(HostPathType),
 }
 
 /// A claim stands for no volume, in upstream's words as far as it has any.
@@ -160,6 +209,9 @@ pub enum Unusable {
         /// What it lacks.
         mode: String,
     },
+    /// The volume's path is of a type that does not exist.
+    #[error("{0}")]
+    Type(String),
     /// Nobody here can mount the volume.
     #[error("volume {0:?} is of no kind that this release has")]
     Kind(String),

@@ -1,17 +1,16 @@
-//! Which volumes there are and what they hold, for whoever asks.
+//! Which volumes there are, and an end to those that a mount keeps.
 //!
-//! Reads what the pods' tasks tell, and measures through the port when asked,
-//! never on a timer. Cleans up only after pods whose volumes nobody needs any more,
-//! and unmounts without removing what was mounted. Upstream:
-//! pkg/kubelet/server/stats/volume_stat_calculator.go, pkg/volume/metrics_*.go.
+//! Reads what the pods' tasks tell. Cleans up only after pods whose volumes nobody
+//! needs any more, and unmounts without removing what was mounted. Upstream has none.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use kubelet_model::PodUid;
-use mounts::{Space, Usage};
+use kubelet_model::{ConfigObject, ObjectKey, PodUid};
 
 use super::desired::{PodVolumes, Wanted};
-use super::layout::PodLayout;
+use super::layout::{PodLayout, VolumeName};
+use super::measure::Measure;
 use super::plan::Goal;
 use super::{Entry, VolumeState, Volumes};
 use crate::ports::{VolumeError, VolumeHost};
@@ -46,24 +45,6 @@ pub enum Standing {
     Leaving,
 }
 
-/// How a volume's use is found out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Measure {
-    /// It shares its file system with others: its files are summed up.
-    Files,
-    /// It is the host's or a driver's own, and nobody measures it.
-    Not,
-}
-
-/// What a volume holds, and what its file system could.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct VolumeUse {
-    /// By the volume.
-    pub used: Usage,
-    /// Of the file system it is on.
-    pub space: Space,
-}
-
 /// Why nothing is cleaned up after a pod.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CleanError {
@@ -81,16 +62,8 @@ pub enum CleanError {
 impl Volumes {
     /// Every volume of every pod, by uid and name.
     pub fn inventory(&self) -> Vec<VolumeFacts> {
-        self.lock().iter().flat_map(|(uid, entry)| facts(uid, entry)).collect()
-    }
-
-    /// What a volume holds now; `None` if nobody measures it.
-    pub async fn measure(&self, volume: &VolumeFacts) -> Option<Result<VolumeUse, VolumeError>> {
-        let path = volume.path.as_ref().filter(|_| volume.measure == Measure::Files)?;
-        let host = &*self.0.ports.volumes;
-        let used = host.usage(path).await;
-        let space = host.space(path).await;
-        Some(used.and_then(|used| Ok(VolumeUse { used, space: space? })))
+        let get = |key: &ObjectKey| self.0.objects.get(key);
+        self.lock().iter().flat_map(|(uid, entry)| facts(uid, entry, &get)).collect()
     }
 
     /// What is mounted below the directory of a pod that needs its volumes no more,
@@ -130,21 +103,27 @@ async fn unmount(host: &dyn VolumeHost, mounts: &[PathBuf]) -> Result<(), Volume
     Ok(())
 }
 
-fn facts(uid: &PodUid, entry: &Entry) -> Vec<VolumeFacts> {
+type Get<'a> = &'a dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>;
+
+fn facts(uid: &PodUid, entry: &Entry, get: Get<'_>) -> Vec<VolumeFacts> {
     let state = entry.state.borrow();
     match &*entry.goal.borrow() {
-        Goal::Mount(pod) | Goal::Keep(pod) => wanted(uid, pod, &state),
+        Goal::Mount(pod) | Goal::Keep(pod) => wanted(uid, pod, &state, get),
         Goal::Release => left(uid, &state),
     }
 }
 
-fn wanted(uid: &PodUid, pod: &PodVolumes, state: &VolumeState) -> Vec<VolumeFacts> {
-    let of = |(name, wanted): (&super::layout::VolumeName, &Wanted)| {
+fn wanted(uid: &PodUid, pod: &PodVolumes, state: &VolumeState, get: Get<'_>) -> Vec<VolumeFacts> {
+    let missing = match state {
+        VolumeState::Waiting { volumes, .. } => volumes.as_slice(),
+        VolumeState::Ready(_) | VolumeState::Gone => &[],
+    };
+    let of = |(name, wanted): (&VolumeName, &Wanted)| {
         let path = match state {
             VolumeState::Ready(all) => all.get(name.as_str()).map(|one| one.host_path.clone()),
             VolumeState::Waiting { .. } | VolumeState::Gone => None,
         };
-        let there = !matches!(state, VolumeState::Waiting { volumes, .. } if volumes.iter().any(|v| v == name.as_str()));
+        let there = !missing.iter().any(|missing| missing == name.as_str());
         VolumeFacts {
             uid: uid.clone(),
             name: name.to_string(),
@@ -152,13 +131,7 @@ fn wanted(uid: &PodUid, pod: &PodVolumes, state: &VolumeState) -> Vec<VolumeFact
             state: if there { Standing::Ready } else { Standing::Waiting },
             problem: problem(state, name.as_str()),
             path,
-            measure: match wanted {
-                Wanted::EmptyDir { .. } | Wanted::Payload(_) => Measure::Files,
-                Wanted::HostPath { .. }
-                | Wanted::Csi(_)
-                | Wanted::Claim(_)
-                | Wanted::Refused(_) => Measure::Not,
-            },
+            measure: Measure::of(wanted, get),
         }
     };
     pod.volumes.iter().map(of).collect()

@@ -55,6 +55,8 @@ impl PluginName {
     pub const SECRET: &'static str = "kubernetes.io~secret";
     /// Files about the pod.
     pub const DOWNWARD_API: &'static str = "kubernetes.io~downward-api";
+    /// Directories of the node that are persistent volumes.
+    pub const LOCAL: &'static str = "kubernetes.io~local-volume";
     /// Files of several sources.
     pub const PROJECTED: &'static str = "kubernetes.io~projected";
     /// What CSI drivers mount.
@@ -88,6 +90,11 @@ impl PluginName {
     /// That of files of several sources.
     pub fn projected() -> Self {
         Self(VolumeName(Self::PROJECTED.to_owned()))
+    }
+
+    /// That of directories of the node that are persistent volumes.
+    pub fn local() -> Self {
+        Self(VolumeName(Self::LOCAL.to_owned()))
     }
 
     /// From the name of its directory.

@@ -13,6 +13,7 @@ pub mod desired;
 mod devices;
 pub mod inventory;
 pub mod layout;
+pub mod measure;
 pub mod payload;
 mod plan;
 mod plugins;

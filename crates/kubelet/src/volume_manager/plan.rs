@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use kubelet_model::Mono;
 
+use super::claims::{PlaceKind, PlaceSpec};
 use super::csi::CsiSpec;
 use super::desired::{PodVolumes, Wanted};
 use super::layout::{PluginName, VolumeName};
@@ -107,6 +108,8 @@ pub(super) enum Ingredients {
     Files(Content),
     /// What a driver is asked for.
     Driver(Arc<CsiSpec>),
+    /// A place on this node.
+    Place(Arc<PlaceSpec>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,15 +163,15 @@ impl Observed {
     /// An operation begins.
     pub(super) fn note_begun(&mut self, op: &Op, goal: &Goal, contents: &Contents) {
         let (Op::SetUp(name), Goal::Mount(pod)) = (op, goal) else { return };
-        let plugin = match pod.volumes.get(name) {
-            Some(Wanted::EmptyDir { .. }) => Some(PluginName::empty_dir()),
-            Some(Wanted::Payload(spec)) => Some(spec.kind.plugin()),
-            Some(Wanted::Csi(_) | Wanted::Claim(_)) => Some(PluginName::csi()),
-            _ => None,
-        };
-        let name = match contents.get(name) {
-            Some(Ok(Ingredients::Driver(spec))) => spec.place(name),
-            _ => name,
+        let (name, plugin) = match (pod.volumes.get(name), contents.get(name)) {
+            (Some(Wanted::EmptyDir { .. }), _) => (name, Some(PluginName::empty_dir())),
+            (Some(Wanted::Payload(spec)), _) => (name, Some(spec.kind.plugin())),
+            (_, Some(Ok(Ingredients::Driver(spec)))) => (spec.place(name), Some(PluginName::csi())),
+            (_, Some(Ok(Ingredients::Place(spec)))) => match spec.kind {
+                PlaceKind::Local(_) => (&spec.volume, Some(PluginName::local())),
+                PlaceKind::HostPath(_) => (&spec.volume, None),
+            },
+            _ => (name, None),
         };
         self.begun.insert(Found { name: name.clone(), plugin });
     }
@@ -299,7 +302,7 @@ fn standing<'a>(
                 |made: &Made| matches!(&made.wanted, Wanted::Payload(s) if s.kind == spec.kind);
             let is_there = made.is_some_and(kind);
             let next = match contents.get(name) {
-                None | Some(Ok(Ingredients::Driver(_))) => Next::Nothing,
+                None | Some(Ok(Ingredients::Driver(_) | Ingredients::Place(_))) => Next::Nothing,
                 Some(Err(why)) => Next::Impossible(why),
                 Some(Ok(Ingredients::Files(content))) => {
                     let shown = made.and_then(|made| made.digest.as_ref());

@@ -147,7 +147,7 @@ impl PodTask {
                 let made = plugins::set_up(&means, name, wanted, ingredients, at).await;
                 let digest = match ingredients {
                     Some(Ingredients::Files(content)) => Some(content.digest.clone()),
-                    Some(Ingredients::Driver(_)) | None => None,
+                    Some(Ingredients::Driver(_) | Ingredients::Place(_)) | None => None,
                 };
                 match made {
                     Ok(made) => Outcome::Made(wanted.clone(), made, digest),

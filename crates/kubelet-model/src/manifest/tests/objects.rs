@@ -211,6 +211,9 @@ fn a_claim_names_its_volume_and_a_volume_its_driver() {
     let once = "accessModes: [ReadWriteOnce]";
     for (volume, claim, wanted) in [
         (format!("{{{once}, nfs: {{server: s, path: /p}}}}"), claim, "no other persistent"),
+        (format!("{{{once}, local: {{path: disk}}}}"), claim, "local.path: must be an absolute"),
+        (format!("{{{once}, hostPath: {{path: /a/../b}}}}"), claim, "must not contain '..'"),
+        (format!("{{{once}, local: {{path: /d}}, {csi}}}"), claim, "more than 1 volume type"),
         (format!("{{accessModes: [], {csi}}}"), claim, "at least 1 access mode"),
         (format!("{{accessModes: [Any], {csi}}}"), claim, "must be one of"),
         (format!("{{{once}, volumeMode: Block, {csi}}}"), claim, "must be Filesystem"),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use mounts::mount::{HugePages, Tmpfs};
 use mounts::sub_path::SubPath;
-use mounts::{MountsError, Unmounted};
+use mounts::{Bind, MountsError, Place, Unmounted};
 use rustix::io::Errno;
 
 use super::super::volumes::{SubPathBind, VolumeError};
@@ -33,6 +33,14 @@ pub(super) fn hugetlbfs(target: &Path, pages: HugePages) -> Result<(), VolumeErr
         return Ok(());
     }
     Ok(mounts::mount::hugetlbfs(target, pages)?)
+}
+
+pub(super) fn bind(source: &Path, target: &Path, read_only: bool) -> Result<(), VolumeError> {
+    if mounts::table::is_mount_point(target)? {
+        return Ok(());
+    }
+    let how = Bind { recursive: false, read_only };
+    Ok(mounts::bind(&Place::follow(source)?, target, how)?)
 }
 
 pub(super) fn unmount_all(path: &Path) -> Result<(), VolumeError> {

@@ -33,10 +33,9 @@ pub(super) async fn volumes(State(local): State<Local>) -> Json<VolumesAnswer> {
 
 async fn item(local: &Local, pod: Option<&ObjectMeta>, facts: VolumeFacts) -> VolumeItem {
     let told = |of: fn(&ObjectMeta) -> &Option<String>| pod.and_then(|pod| of(pod).clone());
-    let measured = local.view.volumes.measure(&facts).await.transpose();
-    let (usage, unmeasured) = match measured {
+    let (usage, unmeasured) = match local.view.volumes.measure(&facts).await {
         Ok(measured) => (measured, None),
-        Err(error) => (None, Some(error.to_string())),
+        Err(error) => (None, Some(format!("cannot be measured: {error}"))),
     };
     VolumeItem {
         namespace: told(|pod| &pod.namespace).unwrap_or_default(),

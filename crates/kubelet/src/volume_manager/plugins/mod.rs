@@ -7,13 +7,14 @@ mod csi;
 mod empty_dir;
 mod host_path;
 mod payload;
+mod place;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::VolumeMountable;
-use super::claims::ClaimSpec;
+use super::claims::{ClaimSpec, Resolved};
 use super::csi::CsiSpec;
 use super::desired::Wanted;
 use super::devices::{Devices, Turn};
@@ -104,6 +105,9 @@ pub(super) async fn set_up(
         (Wanted::Csi(_) | Wanted::Claim(_), Some(Ingredients::Driver(spec))) => {
             return Ok(csi::set_up(means, name, spec).await?);
         }
+        (Wanted::Claim(_), Some(Ingredients::Place(spec))) => {
+            return Ok(place::set_up(means, spec).await?);
+        }
         // No plan asks for a volume before it is known what it is made of.
         (Wanted::Payload(_) | Wanted::Csi(_) | Wanted::Claim(_), _) => {
             return Err("it is not known yet what it is made of".to_owned().into());
@@ -132,8 +136,10 @@ pub(super) fn for_claim(
     drivers: &Drivers,
     objects: &Objects,
 ) -> Result<Ingredients, String> {
-    let spec = claim.resolve(&|key| objects.get(key)).map_err(|error| error.to_string())?;
-    for_driver(&Arc::new(spec), drivers, objects)
+    match claim.resolve(&|key| objects.get(key)).map_err(|error| error.to_string())? {
+        Resolved::Driver(spec) => for_driver(&spec, drivers, objects),
+        Resolved::Place(spec) => Ok(Ingredients::Place(spec)),
+    }
 }
 
 /// Undoes what is left of a volume: the parts bound elsewhere, its mount, its
@@ -146,6 +152,9 @@ pub(super) async fn tear_down(means: &Means<'_>, found: &Found) -> Result<(), St
         None => Ok(()),
         Some(plugin) if plugin.as_dir() == PluginName::CSI => {
             csi::tear_down(means, &found.name).await.map_err(|error| error.to_string())
+        }
+        Some(plugin) if plugin.as_dir() == PluginName::LOCAL => {
+            place::tear_down(means, &found.name).await.map_err(said)
         }
         Some(plugin) => tear_down_own(means, found, plugin).await.map_err(said),
     }

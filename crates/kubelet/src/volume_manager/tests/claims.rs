@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind, Source};
+use mounts::host_path::HostPathType;
 use plugin_apis::csi::NodeCapability;
 use plugin_apis::csi::volume_capability::AccessType;
 use tonic::Code;
 
+use super::super::claims::{PlaceKind, PlaceSpec, Resolved};
 use super::super::desired::Wanted;
 use super::super::layout::PluginName;
 use super::super::plan::{Contents, Found, Goal, Ingredients, Observed, Op, Outcome, plan};
@@ -75,7 +77,7 @@ fn a_claim_needs_a_volume_that_is_for_it() {
     }
     let objects = [claim(once), volume(once, r#","mountOptions":["noatime"]"#)];
     let get = |key: &ObjectKey| objects.iter().find(|object| object.key == *key).cloned();
-    let found = wanted.resolve(&get).expect("a volume");
+    let Ok(Resolved::Driver(found)) = wanted.resolve(&get) else { panic!("no driver's volume") };
     assert_eq!((found.driver.as_str(), found.handle.as_str()), ("d.example", "h"));
     let request = found.stage_request("/s", BTreeMap::new(), &BTreeSet::new());
     let capability = request.volume_capability.expect("a capability");
@@ -85,6 +87,42 @@ fn a_claim_needs_a_volume_that_is_for_it() {
     assert_eq!(keys, ["PersistentVolume pv", "PersistentVolumeClaim ns/c"]);
 }
 
+#[test]
+fn a_claim_may_stand_for_a_place_on_the_node() {
+    let volumes = volumes_of(&claimant("u1")).expect("a volume");
+    let Wanted::Claim(wanted) = &volumes.volumes[&name("v")] else { panic!("no claim") };
+    let place = |source: &str| {
+        let spec = format!(r#"{{"accessModes":["ReadWriteOnce"],{source}}}"#);
+        let volume = storage(ObjectKind::PersistentVolume, "", "pv", &spec);
+        let objects = [claim("ReadWriteOnce"), volume];
+        let get = |key: &ObjectKey| objects.iter().find(|object| object.key == *key).cloned();
+        wanted.resolve(&get).map_err(|error| error.to_string())
+    };
+    let found = |source: &str| match place(source) {
+        Ok(Resolved::Place(spec)) => spec,
+        other => panic!("{other:?}"),
+    };
+    let local = found(r#""local":{"path":"/disk"}"#);
+    assert_eq!((local.volume.as_str(), local.path.as_path()), ("pv", Path::new("/disk")));
+    assert!(matches!(local.kind, PlaceKind::Local(_)) && !local.read_only, "{local:?}");
+    let host_path = found(r#""hostPath":{"path":"/data","type":"Directory"}"#);
+    assert_eq!(host_path.kind, PlaceKind::HostPath(HostPathType::Directory));
+    let error = place(r#""hostPath":{"path":"/data","type":"Dir"}"#).unwrap_err();
+    assert!(error.contains("Dir"), "{error}");
+    // Undone where it is done, as everything.
+    let begun = |spec: Arc<PlaceSpec>| {
+        let contents = Contents::from([(name("v"), Ok(Ingredients::Place(spec)))]);
+        let mut observed = Observed::default();
+        let goal = Goal::Mount(Arc::new(volumes.clone()));
+        observed.note_begun(&Op::SetUp(name("v")), &goal, &contents);
+        observed.note(Op::Look, Outcome::Left(BTreeSet::new()), at(0));
+        plan(&Goal::Release, &observed, &Contents::new(), at(0)).ops
+    };
+    let undone = |plugin| [Op::TearDown(Found { name: name("pv"), plugin })];
+    assert_eq!(begun(local), undone(Some(PluginName::local())));
+    assert_eq!(begun(host_path), undone(None));
+}
+
 /// Work that was given up may yet be done: it is undone where it is done.
 #[test]
 fn what_was_begun_is_undone_under_the_name_of_the_volume() {
@@ -92,7 +130,7 @@ fn what_was_begun_is_undone_under_the_name_of_the_volume() {
     let Wanted::Claim(wanted) = &volumes.volumes[&name("v")] else { panic!("no claim") };
     let objects = [claim("ReadWriteOnce"), volume("ReadWriteOnce", "")];
     let get = |key: &ObjectKey| objects.iter().find(|object| object.key == *key).cloned();
-    let spec = Arc::new(wanted.resolve(&get).expect("a volume"));
+    let Ok(Resolved::Driver(spec)) = wanted.resolve(&get) else { panic!("no driver's volume") };
     let contents = Contents::from([(name("v"), Ok(Ingredients::Driver(spec)))]);
     let goal = Goal::Mount(Arc::new(volumes.clone()));
     let mut observed = Observed::default();

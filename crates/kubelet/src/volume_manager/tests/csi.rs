@@ -10,8 +10,8 @@ use kubelet_model::{ConfigObject, ObjectKey, ObjectKind, Source};
 use mounts::ownership::ChangePolicy;
 use plugin_apis::csi::volume_capability::AccessType;
 use plugin_apis::csi::{
-    AccessMode, NodeCapability, NodeGetInfoResponse, NodePublishVolumeRequest,
-    NodeStageVolumeRequest,
+    AccessMode, NodeCapability, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
+    NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodeStageVolumeRequest,
 };
 use plugin_apis::{CallError, CallErrorKind};
 use tonic::Code;
@@ -182,6 +182,13 @@ impl CsiNode for Scripted {
 
     async fn unpublish(&self, _: &str, _: &str) -> Result<(), CallError> {
         self.answer("unpublish")
+    }
+
+    async fn stats(
+        &self,
+        _: NodeGetVolumeStatsRequest,
+    ) -> Result<NodeGetVolumeStatsResponse, CallError> {
+        self.answer("stats").map(|()| NodeGetVolumeStatsResponse::default())
     }
 }
 

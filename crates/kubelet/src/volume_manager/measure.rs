@@ -1,0 +1,157 @@
+//! What volumes hold, for whoever asks.
+//!
+//! Measures through the ports when asked, never on a timer: by summing up files where a
+//! volume shares its file system, else by asking the file system or the volume's
+//! driver. Upstream: pkg/kubelet/server/stats/volume_stat_calculator.go,
+//! pkg/volume/metrics_*.go, pkg/volume/csi/csi_metrics.go.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kubelet_model::{ConfigObject, ObjectKey};
+use mounts::{Space, Usage};
+use plugin_apis::csi::volume_usage::Unit;
+use plugin_apis::csi::{NodeCapability, NodeGetVolumeStatsRequest, VolumeUsage};
+
+use super::Volumes;
+use super::claims::{PlaceKind, Resolved};
+use super::csi::rpc_error;
+use super::desired::Wanted;
+use super::inventory::VolumeFacts;
+
+/// How a volume's use is found out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Measure {
+    /// It shares its file system with others: its files are summed up.
+    Files,
+    /// It is a file system, or counts as one.
+    FileSystem,
+    /// Its driver knows.
+    Driver {
+        /// Which driver.
+        driver: String,
+        /// The volume, as the driver knows it.
+        handle: String,
+    },
+    /// It is the host's own, as it is; as upstream, nobody measures it.
+    Not,
+}
+
+/// What a volume holds, and what its file system could.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VolumeUse {
+    /// By the volume.
+    pub used: Usage,
+    /// Of the file system it is on.
+    pub space: Space,
+}
+
+impl Measure {
+    /// That of a volume. What a claim stands for is looked up.
+    pub(super) fn of(
+        wanted: &Wanted,
+        get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+    ) -> Self {
+        match wanted {
+            Wanted::EmptyDir { .. } | Wanted::Payload(_) => Self::Files,
+            Wanted::HostPath { .. } | Wanted::Refused(_) => Self::Not,
+            Wanted::Csi(spec) => {
+                Self::Driver { driver: spec.driver.clone(), handle: spec.handle.clone() }
+            }
+            Wanted::Claim(claim) => match claim.resolve(get) {
+                Ok(Resolved::Driver(spec)) => {
+                    Self::Driver { driver: spec.driver.clone(), handle: spec.handle.clone() }
+                }
+                Ok(Resolved::Place(spec)) => match spec.kind {
+                    PlaceKind::Local(_) => Self::FileSystem,
+                    PlaceKind::HostPath(_) => Self::Not,
+                },
+                Err(_) => Self::Not,
+            },
+        }
+    }
+}
+
+impl Volumes {
+    /// What a volume holds now; `None` if nobody knows.
+    pub async fn measure(&self, volume: &VolumeFacts) -> Result<Option<VolumeUse>, String> {
+        let Some(path) = &volume.path else { return Ok(None) };
+        let host = &*self.0.ports.volumes;
+        let space = || async { host.space(path).await.map_err(|error| error.to_string()) };
+        match &volume.measure {
+            Measure::Not => Ok(None),
+            Measure::Files => {
+                let used = host.usage(path).await.map_err(|error| error.to_string())?;
+                Ok(Some(VolumeUse { used, space: space().await? }))
+            }
+            Measure::FileSystem => Ok(Some(whole(space().await?))),
+            Measure::Driver { driver, handle } => self.ask(driver, handle, path).await,
+        }
+    }
+
+    async fn ask(
+        &self,
+        driver: &str,
+        handle: &str,
+        path: &Path,
+    ) -> Result<Option<VolumeUse>, String> {
+        let driver = self.0.drivers.get(driver).map_err(|error| error.to_string())?;
+        let said = |error| rpc_error(&error);
+        let capabilities = driver.node.capabilities().await.map_err(said)?;
+        if !capabilities.contains(&NodeCapability::GetVolumeStats) {
+            return Ok(None);
+        }
+        let request = NodeGetVolumeStatsRequest {
+            volume_id: handle.to_owned(),
+            volume_path: path.display().to_string(),
+            staging_target_path: String::new(),
+        };
+        let answer = driver.node.stats(request).await.map_err(said)?;
+        Ok(told(&answer.usage))
+    }
+}
+
+/// A volume that is a whole file system.
+fn whole(space: Space) -> VolumeUse {
+    VolumeUse { used: Usage { bytes: space.used, inodes: space.inodes_used }, space }
+}
+
+/// What a driver says; `None` if that is nothing.
+fn told(usage: &[VolumeUsage]) -> Option<VolumeUse> {
+    let of = |unit: Unit| {
+        let found = usage.iter().find(|one| one.unit == unit as i32)?;
+        let [available, total, used] = [found.available, found.total, found.used]
+            .map(|amount| u64::try_from(amount).unwrap_or(0));
+        Some((available, total, used))
+    };
+    let (bytes, inodes) = (of(Unit::Bytes), of(Unit::Inodes));
+    if bytes.is_none() && inodes.is_none() {
+        return None;
+    }
+    let (available, capacity, used) = bytes.unwrap_or_default();
+    let (inodes_free, inodes, inodes_used) = inodes.unwrap_or_default();
+    Some(whole(Space { available, capacity, used, inodes, inodes_free, inodes_used }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_driver_tells_is_taken_as_far_as_it_goes() {
+        let usage = |unit: Unit, available, total, used| VolumeUsage {
+            available,
+            total,
+            used,
+            unit: unit as i32,
+        };
+        assert_eq!(told(&[]), None);
+        assert_eq!(told(&[usage(Unit::Unknown, 1, 2, 3)]), None);
+        let bytes = told(&[usage(Unit::Bytes, 70, 100, 30)]).expect("bytes");
+        assert_eq!((bytes.used, bytes.space.capacity), (Usage { bytes: 30, inodes: 0 }, 100));
+        let both = [usage(Unit::Inodes, 7, 10, 3), usage(Unit::Bytes, -1, 100, 30)];
+        let both = told(&both).expect("both");
+        assert_eq!(both.used, Usage { bytes: 30, inodes: 3 });
+        assert_eq!((both.space.available, both.space.inodes_free), (0, 7));
+    }
+}

@@ -1,0 +1,96 @@
+//! Persistent volumes that lie on this node: directories that are bound for each pod,
+//! and paths of the host as they are.
+//!
+//! What is in them is never removed: the bind is undone, and the empty directory below
+//! it goes. Upstream: pkg/volume/local, pkg/volume/hostpath.
+
+use std::path::Path;
+
+use kubelet_model::PodUid;
+use mounts::host_path::HostPathType;
+use mounts::ownership::FsGroup;
+
+use super::super::VolumeMountable;
+use super::super::claims::{PlaceKind, PlaceSpec};
+use super::super::csi::Grouping;
+use super::super::layout::{PluginName, PodLayout, VolumeName};
+use super::{Means, host_path};
+use crate::ports::VolumeError;
+use crate::runtime_manager::pods_dir;
+
+/// Mode of the directory below the bind.
+const MODE: u32 = 0o750;
+
+/// Makes the volume, or finds that it is made already.
+pub(super) async fn set_up(means: &Means<'_>, spec: &PlaceSpec) -> Result<VolumeMountable, String> {
+    let made = match spec.kind {
+        PlaceKind::Local(grouping) => local(means, spec, grouping).await?,
+        PlaceKind::HostPath(kind) => {
+            let made = host_path::set_up(means.host, &spec.path, kind).await;
+            made.map_err(|error| error.to_string())?
+        }
+    };
+    let persistent = Some(spec.volume.clone());
+    Ok(VolumeMountable { read_only: spec.read_only, persistent, ..made })
+}
+
+async fn local(
+    means: &Means<'_>,
+    spec: &PlaceSpec,
+    grouping: Grouping,
+) -> Result<VolumeMountable, String> {
+    let said = |error: VolumeError| error.to_string();
+    let shown = spec.path.display();
+    if !means.host.exists(&spec.path).await.map_err(said)? {
+        return Err(format!("path \"{shown}\" does not exist"));
+    }
+    let checked = means.host.check_host_path(&spec.path, HostPathType::Directory).await;
+    checked.map_err(|_| {
+        format!("path \"{shown}\" is not a directory; this release has no local volumes but those")
+    })?;
+    let target = means.layout.volume_dir(&PluginName::local(), &spec.volume);
+    means.host.make_dir(&target, MODE).await.map_err(said)?;
+    means.host.bind(&spec.path, &target, spec.read_only).await.map_err(said)?;
+    if let Some(gid) = grouping.fs_group.filter(|_| !spec.read_only)
+        && !has_others(means, &spec.volume).await.map_err(said)?
+    {
+        give(means, &target, gid, grouping).await.map_err(said)?;
+    }
+    let managed = !spec.read_only;
+    Ok(VolumeMountable { host_path: target, read_only: false, managed, persistent: None })
+}
+
+/// As upstream: given to a group by the first pod that has it, so that pods of different
+/// groups do not take it from each other.
+async fn has_others(means: &Means<'_>, volume: &VolumeName) -> Result<bool, VolumeError> {
+    for uid in means.host.dirs_in(&pods_dir(means.root_dir)).await? {
+        let Some(layout) = PodLayout::new(means.root_dir, &PodUid::new(uid)) else { continue };
+        let dir = layout.volume_dir(&PluginName::local(), volume);
+        if layout != *means.layout && means.host.is_mount_point(&dir).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+async fn give(
+    means: &Means<'_>,
+    target: &Path,
+    gid: u32,
+    grouping: Grouping,
+) -> Result<(), VolumeError> {
+    let group = FsGroup { gid, read_only: false };
+    let owned = means.host.own(target, group, grouping.policy).await?;
+    if let Some(error) = owned.first_failure {
+        let (path, failed) = (target.display(), owned.failed);
+        tracing::warn!(%path, gid, failed, %error, "not all given to the group");
+    }
+    Ok(())
+}
+
+/// Undoes the bind of a local volume.
+pub(super) async fn tear_down(means: &Means<'_>, name: &VolumeName) -> Result<(), VolumeError> {
+    let target = means.layout.volume_dir(&PluginName::local(), name);
+    means.host.unmount_all(&target).await?;
+    means.host.remove_empty_dir(&target).await
+}

@@ -1,0 +1,133 @@
+//! Persistent volumes that lie on the node: claims, volumes and pods are manifests
+//! beside each other, and data outlives all of them.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use testkit::{Node, PodManifest, binaries};
+
+/// A PersistentVolume of this source, and the claim `data` that names it.
+fn put_claim(node: &Node, source: &str, spec: Value) -> Result<()> {
+    let modes = json!(["ReadWriteOnce"]);
+    let volume = json!({"accessModes": modes, "capacity": {"storage": "1Gi"}, source: spec});
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": volume},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+         "spec": {"accessModes": modes, "volumeName": "pv",
+                  "resources": {"requests": {"storage": "1Gi"}}}},
+    ]});
+    node.manifests.put("claim.json", list.to_string())
+}
+
+fn claimant(name: &str, script: &str) -> PodManifest {
+    PodManifest::script(name, &format!("{script}; exec sleep 1000"))
+        .with("volumeMounts", json!([{"name": "d", "mountPath": "/data"}]))
+        .spec("volumes", json!([{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]))
+        .grace(1)
+}
+
+fn disk(node: &Node) -> PathBuf {
+    node.containerd.dir().join("disk")
+}
+
+/// Mounts that show this directory.
+fn binds_of(dir: &Path) -> Result<usize> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let shows = |line: &&str| line.split(' ').nth(3).is_some_and(|root| root.ends_with(&name));
+    Ok(mounts.lines().filter(shows).count())
+}
+
+#[test]
+fn pods_share_a_directory_of_the_node() -> Result<()> {
+    let mut node = Node::start()?;
+    let disk = disk(&node);
+    put_claim(&node, "local", json!({"path": disk}))?;
+    let part = json!([{"name": "d", "mountPath": "/data"},
+        {"name": "d", "mountPath": "/part", "subPath": "a/b"}]);
+    let writer = claimant("writer", "echo hello >/data/word; echo x >/part/x")
+        .with("volumeMounts", part)
+        .spec("securityContext", json!({"fsGroup": 4321}));
+    node.manifests.put_pod(&writer)?;
+    let missing = format!("path \"{}\" does not exist", disk.display());
+    node.wait_says(&["why", "writer"], &[&missing])?;
+    fs::create_dir(&disk)?;
+    let writer = node.wait_running("writer")?.uid;
+    node.eventually("the writer to write to a part", || {
+        Ok(fs::metadata(disk.join("a/b/x")).map(drop)?)
+    })?;
+    assert_eq!(fs::metadata(&disk)?.gid(), 4321, "it belongs to the pod's group");
+    let dir = node.klet.root_dir().join("pods").join(&writer);
+    assert!(dir.join("volumes/kubernetes.io~local-volume/pv/word").is_file());
+    node.wait_says(&["volumes"], &["default/writer-n1 d persistentVolumeClaim Ready "])?;
+    let text = node.klet_says(&["volumes"])?;
+    ensure!(!text.contains("<none>"), "a file system tells how full it is: {text}");
+
+    // Of another group, but the first one's it stays.
+    let reader = claimant("reader", "cat /data/word; echo mine >/data/other")
+        .spec("securityContext", json!({"fsGroup": 1234}));
+    node.manifests.put_pod(&reader)?;
+    node.wait_word("reader", "main", "hello")?;
+    let reader = node.pod("reader")?.uid;
+    assert_eq!(fs::metadata(&disk)?.gid(), 4321);
+    node.manifests.remove_pod("writer")?;
+    node.wait_no_trace("writer", &writer)?;
+    assert_eq!(node.run_in("reader", "main", "cat /data/word")?.trim(), "hello");
+
+    // The last pod goes while klet is away.
+    node.klet.kill9()?;
+    node.manifests.remove_pod("reader")?;
+    node.klet.restart()?;
+    node.wait_no_trace("reader", &reader)?;
+    assert_eq!(fs::read_to_string(disk.join("word"))?, "hello\n");
+    assert_eq!(fs::read_to_string(disk.join("other"))?, "mine\n");
+    assert_eq!(binds_of(&disk)?, 0, "nothing shows it any more");
+    Ok(())
+}
+
+#[test]
+fn a_volume_that_is_only_read() -> Result<()> {
+    let node = Node::start()?;
+    let disk = disk(&node);
+    fs::create_dir(&disk)?;
+    fs::write(disk.join("word"), "hello\n")?;
+    put_claim(&node, "local", json!({"path": disk}))?;
+    let claim = json!({"claimName": "data", "readOnly": true});
+    let pod = claimant("reader", "cat /data/word; touch /data/x || echo cannot write")
+        .spec("volumes", json!([{"name": "d", "persistentVolumeClaim": claim}]));
+    node.manifests.put_pod(&pod)?;
+    node.wait_word("reader", "main", "hello")?;
+    node.wait_word("reader", "main", "cannot write")?;
+    assert!(!disk.join("x").exists());
+    Ok(())
+}
+
+#[test]
+fn a_path_of_the_host_through_a_claim() -> Result<()> {
+    let node = Node::start()?;
+    let disk = disk(&node);
+    put_claim(&node, "hostPath", json!({"path": disk, "type": "DirectoryOrCreate"}))?;
+    node.manifests.put_pod(&claimant("web", "echo hello >/data/word; echo up"))?;
+    node.wait_word("web", "main", "up")?;
+    let uid = node.pod("web")?.uid;
+    node.manifests.remove_pod("web")?;
+    node.wait_no_trace("web", &uid)?;
+    ensure!(fs::read_to_string(disk.join("word"))? == "hello\n", "data outlives the pod");
+    Ok(())
+}
+
+#[test]
+fn the_example_runs() -> Result<()> {
+    let node = Node::start()?;
+    let path = binaries::workspace().join("examples/volumes/local-claim.yaml");
+    let disk = disk(&node);
+    fs::create_dir(&disk)?;
+    let text = fs::read_to_string(path)?.replace("/var/tmp", &disk.display().to_string());
+    node.manifests.put("local-claim.yaml", text)?;
+    node.wait_word("local-claim", "count", "1")?;
+    ensure!(disk.join("klet-example").is_file(), "it counts on the node's disk");
+    Ok(())
+}
