@@ -108,8 +108,8 @@ fn copy(from: &Path, to: &ManifestDir) -> Result<usize> {
 fn watch(klet: &mut Klet, interrupt: &Interrupt) -> Result<()> {
     let mut shown: BTreeMap<String, String> = BTreeMap::new();
     while !interrupt.is_set() {
-        if let Err(ended) = klet.check_alive() {
-            say(format_args!("{ended:#}; starting it again, containers go on"));
+        if klet.check_alive().is_err() {
+            say(format_args!("klet has ended, see its log; starting it again, containers go on"));
             klet.restart()?;
         }
         let now: BTreeMap<String, String> =
