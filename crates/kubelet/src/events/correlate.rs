@@ -4,13 +4,12 @@
 //! Upstream: client-go tools/record/events_cache.go.
 
 use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubelet_model::{EventObject, EventType, Mono};
+use kubelet_model::{EventObject, Mono};
 
-use super::lru::Lru;
+use super::lru::{Key, Lru};
 use super::{Event, News};
 
 /// Entries of each cache.
@@ -26,29 +25,18 @@ const REFILL: Duration = Duration::from_secs(300);
 /// In front of the message of combined events.
 const COMBINED: &str = "(combined from similar events): ";
 
-/// What two events must share to be counted as one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Key {
-    /// Everything.
-    Same(EventObject, EventType, &'static str, String),
-    /// Everything but the message and the part of the object.
-    Similar(Similar),
-}
-
-type Similar = (EventObject, EventType, &'static str);
-
 /// Remembers enough of the past to judge the next event.
 #[derive(Debug)]
 pub(super) struct Correlator {
-    similar: Lru<Similar, Group>,
-    seen: Lru<Key, (u32, Timestamp)>,
-    budgets: Lru<(EventObject, EventType), Budget>,
+    similar: Lru<Group>,
+    seen: Lru<(u32, Timestamp)>,
+    budgets: Lru<Budget>,
 }
 
 #[derive(Debug)]
 struct Group {
     /// Hashes of the different messages.
-    messages: BTreeSet<u64>,
+    messages: BTreeSet<Key>,
     last: Mono,
 }
 
@@ -78,34 +66,35 @@ impl Correlator {
     ) -> Option<(Key, Event)> {
         let News { object, kind, reason, mut message } = news;
         let whole = whole(&object);
-        let group = (whole.clone(), kind, reason);
-        let key = if self.is_combined(group.clone(), &message, now) {
+        // Everything but the message and the part of the object.
+        let group = Key::of((&whole, kind, reason));
+        let key = if self.is_combined(group, &message, now) {
             message.insert_str(0, COMBINED);
-            Key::Similar(group)
+            group
         } else {
-            Key::Same(object.clone(), kind, reason, message.clone())
+            Key::of((&object, kind, reason, &message))
         };
-        let (count, first) = match self.seen.take(&key) {
+        let (count, first) = match self.seen.take(key) {
             Some((count, first)) => (count.saturating_add(1), first),
             None => (1, wall),
         };
-        self.seen.put(key.clone(), (count, first));
-        if !self.is_affordable((whole, kind), now) {
+        self.seen.put(key, (count, first));
+        if !self.is_affordable(Key::of((&whole, kind)), now) {
             return None;
         }
         Some((key, Event { object, kind, reason, message, count, first, last: wall }))
     }
 
     /// Is this one of so many different messages that they are shown as one?
-    fn is_combined(&mut self, key: Similar, message: &str, now: Mono) -> bool {
+    fn is_combined(&mut self, key: Key, message: &str, now: Mono) -> bool {
         let recent = |group: &Group| now.since(group.last) <= SIMILAR_WITHIN;
         let mut group = self
             .similar
-            .take(&key)
+            .take(key)
             .filter(recent)
             .unwrap_or_else(|| Group { messages: BTreeSet::new(), last: now });
         group.last = now;
-        let hash = hash(message);
+        let hash = Key::of(message);
         group.messages.insert(hash);
         let combined = group.messages.len() >= SIMILAR_MAX;
         if combined {
@@ -116,9 +105,9 @@ impl Correlator {
         combined
     }
 
-    fn is_affordable(&mut self, key: (EventObject, EventType), now: Mono) -> bool {
+    fn is_affordable(&mut self, key: Key, now: Mono) -> bool {
         let full = REFILL * BURST;
-        let mut budget = match self.budgets.take(&key) {
+        let mut budget = match self.budgets.take(key) {
             Some(old) => Budget { left: full.min(old.left + now.since(old.at)), at: now },
             None => Budget { left: full, at: now },
         };
@@ -141,11 +130,4 @@ fn whole(object: &EventObject) -> EventObject {
         field_path.clear();
     }
     whole
-}
-
-/// Two messages that share a hash by mischief are combined a little early.
-fn hash(message: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    message.hash(&mut hasher);
-    hasher.finish()
 }

@@ -16,8 +16,8 @@ use jiff::Timestamp;
 use kubelet_model::{EventObject, EventType};
 
 use crate::ports::Clock;
-use correlate::{Correlator, Key};
-use lru::Lru;
+use correlate::Correlator;
+use lru::{Key, Lru};
 pub use node::NodeEvents;
 
 /// Events kept; older ones are forgotten. A node of 110 pods that each crash
@@ -66,9 +66,9 @@ pub struct Recorder {
 
 struct Record {
     correlator: Correlator,
-    events: Lru<Key, Event>,
+    events: Lru<Event>,
     /// By the first word of the message too: it names the kind of a probe.
-    newest: Lru<(EventObject, &'static str, String), Event>,
+    newest: Lru<Event>,
 }
 
 impl Recorder {
@@ -99,18 +99,11 @@ impl Recorder {
         let mut record = self.lock();
         if EXPLAINING.contains(&reason) {
             let News { message, .. } = &news;
-            let topic = message.split(' ').next().unwrap_or_default().to_owned();
+            let topic = message.split(' ').next().unwrap_or_default();
+            let key = Key::of((object, reason, topic));
             let (object, message) = (object.clone(), message.clone());
-            let event = Event {
-                object: object.clone(),
-                kind,
-                reason,
-                message,
-                count: 1,
-                first: wall,
-                last: wall,
-            };
-            record.newest.put((object, reason, topic), event);
+            let event = Event { object, kind, reason, message, count: 1, first: wall, last: wall };
+            record.newest.put(key, event);
         }
         match record.correlator.correlate(news, wall, now) {
             Some((key, event)) => record.events.put(key, event),

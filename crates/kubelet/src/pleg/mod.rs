@@ -22,6 +22,7 @@ pub(crate) mod signals;
 
 pub use observations::{Existing, Hold, Observations, PodWatch};
 pub use parse::labels;
+pub(crate) use parse::sandbox_of;
 pub use runtime_state::{RuntimeState, RuntimeStateReader};
 
 use std::sync::Arc;

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use kubelet_model::{
-    ContainerId, ContainerState, FullName, Mono, ObservedContainer, ObservedPod, PodUid,
+    ContainerId, ContainerState, FullName, Mono, ObservedContainer, ObservedPod, ObservedSandbox,
+    PodUid,
 };
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -61,6 +62,8 @@ struct Entry {
     dirty: bool,
     /// Details of running containers from before this time are out of date.
     resized: Option<Mono>,
+    /// The newest sandbox, which the pod's worker has seen before the next look does.
+    sandbox: Option<ObservedSandbox>,
 }
 
 /// Follows one pod.
@@ -142,11 +145,17 @@ impl Observations {
         let table = self.lock();
         let entry = table.pods.get(uid)?;
         let pod = Arc::clone(&entry.seen.borrow());
-        if entry.resized.is_none_or(|resized| pod.began >= resized) {
+        let fresh = entry.resized.is_none_or(|resized| pod.began >= resized);
+        let is_new = |new: &&ObservedSandbox| pod.sandboxes.iter().all(|old| old.id != new.id);
+        let sandbox = entry.sandbox.as_ref().filter(is_new);
+        if fresh && sandbox.is_none() {
             return Some(pod);
         }
         let mut lasting = ObservedPod::clone(&pod);
-        lasting.containers.retain(|c| !matches!(c.state, ContainerState::Running { .. }));
+        if !fresh {
+            lasting.containers.retain(|c| !matches!(c.state, ContainerState::Running { .. }));
+        }
+        lasting.sandboxes.extend(sandbox.cloned());
         Some(Arc::new(lasting))
     }
 
@@ -290,7 +299,7 @@ impl Table {
         for id in pod.ids() {
             self.owners.insert(id, uid.clone());
         }
-        entry.problem = None;
+        (entry.problem, entry.sandbox) = (None, None);
         let was_pending = self.pending.remove(&uid).is_some();
         // Who exists and who may run is all that the set of workers depends on.
         let changed =
@@ -319,6 +328,7 @@ impl Entry {
             held: false,
             dirty: false,
             resized: None,
+            sandbox: None,
         }
     }
 }
@@ -357,6 +367,12 @@ impl PodWatch {
     pub fn note_resized(&self, now: Mono) {
         if let Some(entry) = self.all.lock().pods.get_mut(&self.uid) {
             entry.resized = Some(now);
+        }
+    }
+    /// The next look need not ask about this sandbox, should it still be ready.
+    pub fn note_sandbox(&self, sandbox: &ObservedSandbox) {
+        if let Some(entry) = self.all.lock().pods.get_mut(&self.uid) {
+            entry.sandbox = Some(sandbox.clone());
         }
     }
     /// Keeps events from triggering inspections while the worker acts.

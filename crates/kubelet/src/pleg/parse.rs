@@ -72,23 +72,39 @@ pub(super) fn sandbox(
     status: Option<&v1::PodSandboxStatus>,
 ) -> Option<ObservedSandbox> {
     let metadata = listed.metadata.as_ref()?;
-    let network = status.and_then(|s| s.network.as_ref());
-    let mode = status
-        .and_then(|s| s.linux.as_ref()?.namespaces.as_ref()?.options.as_ref())
-        .map(v1::NamespaceOption::network);
-    let mut ips: Vec<String> = Vec::new();
-    if let Some(network) = network {
-        ips.extend((!network.ip.is_empty()).then(|| network.ip.clone()));
-        ips.extend(network.additional_ips.iter().map(|ip| ip.ip.clone()));
-    }
     Some(ObservedSandbox {
         id: SandboxId::new(&listed.id),
         attempt: metadata.attempt,
         ready: is_ready(listed),
         created_at: timestamp(listed.created_at),
-        host_network: mode == Some(v1::NamespaceMode::Node),
-        ips,
+        host_network: status.is_some_and(shares_network),
+        ips: status.map(addresses).unwrap_or_default(),
     })
+}
+
+/// A sandbox by its status alone.
+pub(crate) fn sandbox_of(status: &v1::PodSandboxStatus, attempt: u32) -> ObservedSandbox {
+    ObservedSandbox {
+        id: SandboxId::new(&status.id),
+        attempt,
+        ready: status.state() == v1::PodSandboxState::SandboxReady,
+        created_at: timestamp(status.created_at),
+        host_network: shares_network(status),
+        ips: addresses(status),
+    }
+}
+
+fn shares_network(status: &v1::PodSandboxStatus) -> bool {
+    let namespaces = status.linux.as_ref().and_then(|linux| linux.namespaces.as_ref());
+    let options = namespaces.and_then(|namespaces| namespaces.options.as_ref());
+    options.map(v1::NamespaceOption::network) == Some(v1::NamespaceMode::Node)
+}
+
+/// Primary first.
+fn addresses(status: &v1::PodSandboxStatus) -> Vec<String> {
+    let Some(network) = &status.network else { return Vec::new() };
+    let first = (!network.ip.is_empty()).then(|| network.ip.clone());
+    first.into_iter().chain(network.additional_ips.iter().map(|ip| ip.ip.clone())).collect()
 }
 
 pub(super) fn is_ready(listed: &v1::PodSandbox) -> bool {

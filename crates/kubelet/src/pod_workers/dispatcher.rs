@@ -33,7 +33,7 @@ const SWEEP_RETRY: Duration = Duration::from_secs(60);
 const SWEEP_SOON: Duration = Duration::from_secs(1);
 /// How long changes of what the runtime holds are gathered: they matter for pods that
 /// nobody desires, and while many pods start each comes with several.
-const KNOWN_REST: Duration = Duration::from_millis(50);
+const KNOWN_REST: Duration = Duration::from_millis(200);
 /// Pause before a worker that panicked starts again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 

@@ -89,6 +89,9 @@ impl Worker {
         if left == 0 {
             self.memory.note_plan_done();
         }
+        if let Some(sandbox) = executor.sandbox_seen() {
+            self.seen.note_sandbox(sandbox);
+        }
         if touches_runtime {
             self.fence = self.now();
             hold.settle();

@@ -129,6 +129,10 @@ impl Fs for RealFs {
     }
 
     fn symlink(&self, target: &Path, link: &Path) -> io::Result<()> {
+        match std::os::unix::fs::symlink(target, link) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => return made,
+        }
         let draft = draft_of(link)?;
         self.remove_file(&draft)?;
         std::os::unix::fs::symlink(target, &draft)?;

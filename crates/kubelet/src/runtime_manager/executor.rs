@@ -2,13 +2,14 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cgroups::CgroupError;
-use cri::CallError;
+use cri::{CallError, v1};
 use kubelet_model::{
-    Action, ContainerId, ContainerName, DesiredPod, ObservedPod, PodUid, SandboxId, Waiting,
+    Action, ContainerId, ContainerName, DesiredPod, ObservedPod, ObservedSandbox, PodUid,
+    SandboxId, Waiting,
 };
 
 use super::hooks::HookMetrics;
@@ -21,6 +22,7 @@ use crate::container_manager::PodContainers;
 use crate::events::Recorder;
 use crate::image_manager::Images;
 use crate::object_cache::Objects;
+use crate::pleg;
 use crate::ports::{DirEntry, Ports};
 use crate::progress::Calls;
 use crate::settings::Settings;
@@ -140,6 +142,10 @@ pub struct Executor {
     pub(super) identity: PodIdentity,
     pub(super) pod: Option<DesiredPod>,
     pub(super) sandbox: Option<(SandboxId, u32)>,
+    /// What the sandbox was made from, if it was made here.
+    pub(super) sandbox_config: Option<v1::PodSandboxConfig>,
+    /// The sandbox as it was seen, once somebody has looked.
+    pub(super) sandbox_seen: OnceLock<ObservedSandbox>,
     pub(super) ended: Ended,
     /// Of the container that is started next.
     pub(super) ensured: Option<Ensured>,
@@ -158,7 +164,9 @@ impl Executor {
         seen: &ObservedPod,
     ) -> Self {
         let Means { ports, settings, recorder, images, allocations, hooks } = means;
-        let sandbox = seen.sandboxes.first().map(|s| (s.id.clone(), s.attempt));
+        let newest = seen.sandboxes.first();
+        let sandbox = newest.map(|s| (s.id.clone(), s.attempt));
+        let looked_at = newest.filter(|s| s.ready && !s.ips.is_empty()).cloned();
         let ended = Ended::default();
         Self {
             ports,
@@ -171,12 +179,19 @@ impl Executor {
             identity,
             pod,
             sandbox,
+            sandbox_config: None,
+            sandbox_seen: looked_at.map_or_else(OnceLock::new, OnceLock::from),
             ended,
             ensured: None,
             volumes: Mountables::default(),
             recursive_read_only: false,
             objects: Objects::default(),
         }
+    }
+
+    /// The sandbox with its addresses, if they were asked for here or known before.
+    pub fn sandbox_seen(&self) -> Option<&ObservedSandbox> {
+        self.sandbox_seen.get()
     }
 
     /// The same with volumes for its containers, and whether the runtime can make
@@ -242,12 +257,19 @@ impl Executor {
         if spec.is_some_and(|spec| spec.host_network == Some(true)) {
             return Ok(self.settings.node_ips.clone());
         }
-        let Some((sandbox, _)) = &self.sandbox else { return Ok(Vec::new()) };
+        let Some((sandbox, attempt)) = &self.sandbox else { return Ok(Vec::new()) };
+        if let Some(seen) = self.sandbox_seen.get() {
+            return Ok(seen.ips.clone());
+        }
         let _call = self.calls.begin("PodSandboxStatus");
         let status = self.ports.runtime.pod_sandbox_status(sandbox.as_str()).await?;
-        let network = status.network.unwrap_or_default();
-        let more = network.additional_ips.into_iter().map(|ip| ip.ip);
-        Ok(std::iter::once(network.ip).filter(|ip| !ip.is_empty()).chain(more).collect())
+        let seen = pleg::sandbox_of(&status, *attempt);
+        let ips = seen.ips.clone();
+        if seen.ready && !ips.is_empty() && seen.id == *sandbox {
+            // Whoever was first has seen the same.
+            let _ = self.sandbox_seen.set(seen);
+        }
+        Ok(ips)
     }
 
     fn make_link(
@@ -263,9 +285,15 @@ impl Executor {
             return Ok(());
         }
         let links = &self.settings.container_log_links_dir;
-        self.ports.fs.create_dir_all(links, 0o755).map_err(file_error("create", links))?;
         let link = links.join(log_paths::link_name(&self.identity, name, id));
-        self.ports.fs.symlink(&log, &link).map_err(file_error("link", &link))
+        let made = match self.ports.fs.symlink(&log, &link) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.ports.fs.create_dir_all(links, 0o755).map_err(file_error("create", links))?;
+                self.ports.fs.symlink(&log, &link)
+            }
+            made => made,
+        };
+        made.map_err(file_error("link", &link))
     }
 
     fn remove_link(&self, name: &ContainerName, id: &ContainerId) -> Result<(), ActionError> {

@@ -73,7 +73,10 @@ impl Executor {
         let pod = self.spec("StartContainer")?;
         let (container, _, attempt) = self.container_and_sandbox(pod, name)?;
         let container = &*container;
-        let (sandbox_config, _) = self.sandbox_config(pod, attempt)?;
+        let sandbox_config = match &self.sandbox_config {
+            Some(made_from) => made_from.clone(),
+            None => self.sandbox_config(pod, attempt)?.0,
+        };
         let secrets = self.pull_secrets(pod);
         let volumes = self.ensure_volumes(pod, container, &secrets, &sandbox_config, before_pull);
         let volumes = volumes.await;

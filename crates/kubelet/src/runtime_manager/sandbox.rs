@@ -4,6 +4,8 @@
 //! directories, records events. Upstream: createPodSandbox in
 //! pkg/kubelet/kuberuntime/kuberuntime_sandbox.go.
 
+use std::sync::OnceLock;
+
 use cri::{CallError, CallErrorKind, v1};
 use kubelet_model::{DesiredPod, EventObject, EventType, SandboxId};
 
@@ -26,15 +28,21 @@ impl Executor {
             self.recorder.record(&object, EventType::Normal, "SandboxChanged", message);
         }
         let made = self.make_sandbox(&pod, attempt).await;
-        let id = made.inspect_err(|error| {
+        let (id, config) = made.inspect_err(|error| {
             let (reason, message) = told(error);
             self.recorder.record(&object, EventType::Warning, reason, message);
         })?;
         self.sandbox = Some((SandboxId::new(id), attempt));
+        self.sandbox_config = Some(config);
+        self.sandbox_seen = OnceLock::new();
         Ok(())
     }
 
-    async fn make_sandbox(&self, pod: &DesiredPod, attempt: u32) -> Result<String, ActionError> {
+    async fn make_sandbox(
+        &self,
+        pod: &DesiredPod,
+        attempt: u32,
+    ) -> Result<(String, v1::PodSandboxConfig), ActionError> {
         refusal::of_node(pod, &self.settings).map_or(Ok(()), |why| Err(refused(why)))?;
         let runtime = &*self.ports.runtime;
         let handler = if refusal::asks_runtime(pod) {
@@ -49,7 +57,8 @@ impl Executor {
         self.tell_of_dns(pod, notices);
         self.allocations.note_pod(pod);
         let _call = self.calls.begin("RunPodSandbox");
-        Ok(runtime.run_pod_sandbox(config, &handler).await?)
+        let id = runtime.run_pod_sandbox(config.clone(), &handler).await?;
+        Ok((id, config))
     }
 
     /// The sandbox's configuration, the same each time it is asked for.

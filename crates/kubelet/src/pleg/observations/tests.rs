@@ -236,3 +236,24 @@ async fn containers_that_start_are_told_once() {
     all.publish(with(ContainerState::Unknown, 4));
     assert!(!started() && !all.is_running(&"c1".into()));
 }
+
+#[test]
+fn what_the_worker_saw_of_a_new_sandbox_is_not_asked_for_again() {
+    let (all, _requests) = Observations::new();
+    let watch = all.follow(&"a".into());
+    all.publish(pod("a", false, 1));
+    let known = |all: &Observations| {
+        let pod = all.details(&"a".into()).expect("followed");
+        pod.sandboxes.iter().map(|sandbox| sandbox.id.to_string()).collect::<Vec<_>>()
+    };
+    let mut new = pod("a", true, 0).sandboxes.remove(0);
+    watch.note_sandbox(&new);
+    assert_eq!(known(&all), ["sandbox-a"], "known already");
+    new.id = SandboxId::new("sandbox-2");
+    watch.note_sandbox(&new);
+    assert_eq!(known(&all), ["sandbox-a", "sandbox-2"]);
+    assert_eq!(all.get(&"a".into()).expect("known").sandboxes.len(), 1, "not observed yet");
+    // From the next look on that one knows better.
+    all.publish(pod("a", false, 2));
+    assert_eq!(known(&all), ["sandbox-a"]);
+}

@@ -93,7 +93,8 @@ impl Runtime for FakeRuntime {
         self.answer("PodSandboxStatus", id).await?;
         let network =
             v1::PodSandboxNetworkStatus { ip: "10.0.0.5".to_owned(), ..Default::default() };
-        Ok(v1::PodSandboxStatus { network: Some(network), ..Default::default() })
+        let id = id.to_owned();
+        Ok(v1::PodSandboxStatus { id, network: Some(network), ..Default::default() })
     }
     async fn list_pod_sandbox(
         &self,

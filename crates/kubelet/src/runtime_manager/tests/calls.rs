@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kubelet_model::{Action, ContainerId, ContainerName, Grace, SandboxId, StopReason};
 
+use crate::runtime_manager::Executor;
 use crate::runtime_manager::testing::{Bench, pod, pod_with};
 
 const HOOKS: &str = r#","imagePullPolicy":"IfNotPresent","lifecycle":{
@@ -94,4 +95,28 @@ async fn a_sidecar_tells_that_it_waits_for_others() {
     outcome.unwrap();
     let told: Vec<_> = told.under_way().map(|one| one.what.as_str()).collect();
     assert_eq!(told, ["app waits for those that it outlives to end"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_is_asked_for_its_addresses_once() {
+    let bench = Bench::new(|_, _| {});
+    let pod = pod_with("", HOOKS, "");
+    let mut executor = bench.executor(Some(&pod));
+    let asked = || {
+        let calls = bench.runtime.lock().calls.clone();
+        calls.iter().filter(|call| call.starts_with("PodSandboxStatus")).count()
+    };
+    let start_one = async |executor: &mut Executor| {
+        executor.ensure_images(&ContainerName::new("app"), &|| {}).await.unwrap();
+        executor.perform(&start()).await.unwrap();
+    };
+    start_one(&mut executor).await;
+    start_one(&mut executor).await;
+    assert_eq!(asked(), 1);
+    assert_eq!(executor.sandbox_seen().unwrap().ips, ["10.0.0.5"]);
+    // Another sandbox has other addresses.
+    executor.perform(&Action::CreateSandbox { attempt: 1 }).await.unwrap();
+    assert_eq!(executor.sandbox_seen(), None);
+    start_one(&mut executor).await;
+    assert_eq!((asked(), executor.sandbox_seen().unwrap().attempt), (2, 1));
 }
