@@ -5,6 +5,7 @@ pub mod settings;
 pub mod ports;
 pub mod metrics;
 pub mod events;
+pub mod followers;
 mod metered;
 pub mod progress;
 pub mod object_cache;

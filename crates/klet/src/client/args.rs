@@ -62,14 +62,16 @@ fn pods() -> Command {
         .arg(namespace().conflicts_with("all-namespaces").help("Only pods of this namespace"))
         .arg(flag("all-namespaces", 'A', "Pods of every namespace"))
         .arg(flag("watch", 'w', "Go on and show changes"))
-        .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .value_parser(["table", "wide", "json"])
-                .default_value("table")
-                .help("How to show them"),
-        )
+        .arg(output())
+}
+
+fn output() -> Arg {
+    Arg::new("output")
+        .short('o')
+        .long("output")
+        .value_parser(["table", "wide", "json"])
+        .default_value("table")
+        .help("How to show them")
 }
 
 fn logs() -> Command {
@@ -183,14 +185,7 @@ fn volumes() -> Command {
              klet volumes clean --dry-run web   what keeps the volumes of a pod that is gone",
         )
         .arg(namespace().help("Only volumes of this namespace's pods"))
-        .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .value_parser(["table", "wide", "json"])
-                .default_value("table")
-                .help("How to show them"),
-        )
+        .arg(output())
         .subcommand(
             Command::new("clean")
                 .about("Unmount what keeps the volumes of a pod that is gone; nothing mounted is removed")

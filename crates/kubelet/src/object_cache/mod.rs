@@ -2,10 +2,9 @@
 //!
 //! Owns the objects that sources deliver; each source's set has one writer. Reads
 //! nothing by itself: manifests come through the pod sources. Never decides what
-//! a change means, and never prints a value. Every follower has a watch of its
-//! own, and only of the objects it names: they wake in the order they came, so
-//! that simulation can replay it. Upstream: pkg/kubelet/configmap,
-//! pkg/kubelet/secret, pkg/kubelet/util/manager.
+//! a change means, and never prints a value. A follower hears only of the objects
+//! it names. Upstream: pkg/kubelet/configmap, pkg/kubelet/secret,
+//! pkg/kubelet/util/manager.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use kubelet_model::{ConfigObject, ObjectKey, Source};
-use tokio::sync::watch;
+
+use crate::followers::{Followers, Following};
 
 /// Reads objects. Cheap to clone.
 #[derive(Clone, Default)]
@@ -27,14 +27,11 @@ pub struct ObjectsWriter(Objects);
 struct State {
     /// By source; of the same object in two, that of the first source counts.
     by_source: BTreeMap<Source, BTreeMap<ObjectKey, Arc<ConfigObject>>>,
-    followers: BTreeMap<u64, Follower>,
-    followed: u64,
+    followers: Followers<BTreeSet<ObjectKey>>,
 }
 
-struct Follower {
-    keys: BTreeSet<ObjectKey>,
-    news: watch::Sender<()>,
-}
+/// Returns from `changed` once one of the objects has changed.
+pub type ObjectWatch = Following<BTreeSet<ObjectKey>>;
 
 impl State {
     fn get(&self, key: &ObjectKey) -> Option<&Arc<ConfigObject>> {
@@ -67,12 +64,7 @@ impl Objects {
 
     /// Follows some objects, there or not, from now on.
     pub fn follow(&self, keys: BTreeSet<ObjectKey>) -> ObjectWatch {
-        let (news, changed) = watch::channel(());
-        let mut state = self.lock();
-        state.followed += 1;
-        let number = state.followed;
-        state.followers.insert(number, Follower { keys, news });
-        ObjectWatch { number, changed, objects: self.clone() }
+        self.lock().followers.follow(keys)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -124,33 +116,6 @@ impl ObjectsWriter {
             .filter(|(key, before)| state.get(key) != before.as_ref())
             .map(|(key, _)| key)
             .collect();
-        for follower in state.followers.values() {
-            if !follower.keys.is_disjoint(&changed) {
-                follower.news.send_replace(());
-            }
-        }
-    }
-}
-
-/// Follows some objects until it is dropped.
-pub struct ObjectWatch {
-    number: u64,
-    changed: watch::Receiver<()>,
-    objects: Objects,
-}
-
-impl ObjectWatch {
-    /// Returns once one of the objects has changed.
-    pub async fn changed(&mut self) {
-        if self.changed.changed().await.is_err() {
-            // The sender is the cache's, which this holds on to.
-            std::future::pending::<()>().await;
-        }
-    }
-}
-
-impl Drop for ObjectWatch {
-    fn drop(&mut self) {
-        self.objects.lock().followers.remove(&self.number);
+        state.followers.tell(|keys| !keys.is_disjoint(&changed));
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! Owns the table of drivers. Each socket in the registry holds a seat; only who
 //! has the seat may enter a driver, so that a registration that was still under
-//! way when its socket went enters nothing. Every follower has a watch of its
-//! own: they wake in the order they came, so that simulation can replay it.
+//! way when its socket went enters nothing.
 //! Upstream: pkg/volume/csi/csi_drivers_store.go.
 
 use std::collections::BTreeMap;
@@ -11,9 +10,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tokio::sync::watch;
-
 use super::version::Version;
+use crate::followers::{Followers, Following};
 use crate::ports::CsiNode;
 
 /// A driver that is registered.
@@ -73,23 +71,17 @@ struct State {
     by_name: BTreeMap<String, (PathBuf, Arc<CsiDriver>)>,
     seats: BTreeMap<PathBuf, u64>,
     seated: u64,
-    followers: BTreeMap<u64, watch::Sender<()>>,
-    followed: u64,
+    followers: Followers<()>,
 }
+
+/// Returns from `changed` once a driver has come or gone.
+pub type DriverWatch = Following<()>;
 
 /// The right to enter drivers for a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seat {
     pub(super) socket: PathBuf,
     number: u64,
-}
-
-impl State {
-    fn tell(&self) {
-        self.followers.values().for_each(|news| {
-            news.send_replace(());
-        });
-    }
 }
 
 impl Drivers {
@@ -119,12 +111,7 @@ impl Drivers {
 
     /// Follows all drivers from now on.
     pub fn follow(&self) -> DriverWatch {
-        let (news, changed) = watch::channel(());
-        let mut state = self.lock();
-        state.followed += 1;
-        let number = state.followed;
-        state.followers.insert(number, news);
-        DriverWatch { number, changed, drivers: self.clone() }
+        self.lock().followers.follow(())
     }
 
     /// Gives a socket its seat, in place of one it had.
@@ -156,7 +143,7 @@ impl Drivers {
         let entry = state.by_name.iter().find(|(_, (owner, _))| owner == socket);
         let name = entry.map(|(name, _)| name.clone())?;
         state.by_name.remove(&name);
-        state.tell();
+        state.followers.tell(|()| true);
         Some(name)
     }
 
@@ -195,34 +182,11 @@ impl Drivers {
         let name = driver.name.clone();
         state.by_name.retain(|_, (owner, _)| *owner != seat.socket);
         state.by_name.insert(name, (seat.socket.clone(), Arc::new(driver)));
-        state.tell();
+        state.followers.tell(|()| true);
         Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("drivers lock: no code panics while holding it")
-    }
-}
-
-/// Follows the drivers until it is dropped.
-pub struct DriverWatch {
-    number: u64,
-    changed: watch::Receiver<()>,
-    drivers: Drivers,
-}
-
-impl DriverWatch {
-    /// Returns once a driver has come or gone.
-    pub async fn changed(&mut self) {
-        if self.changed.changed().await.is_err() {
-            // The sender is the table's, which this holds on to.
-            std::future::pending::<()>().await;
-        }
-    }
-}
-
-impl Drop for DriverWatch {
-    fn drop(&mut self) {
-        self.drivers.lock().followers.remove(&self.number);
     }
 }
