@@ -7,22 +7,33 @@ use std::env::VarError;
 
 use anyhow::Context;
 use kubelet_config::config::{LogFormat, Logging};
-use tracing_subscriber::EnvFilter;
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{fmt, registry};
 
 /// The filter of a verbosity. Libraries stay quiet until everything is asked for.
-fn directives(verbosity: u32) -> &'static str {
+fn filter(verbosity: u32) -> Targets {
+    let quiet = |names: &'static [&str]| names.iter().map(|name| (*name, Level::INFO));
     match verbosity {
-        0..=3 => "info",
-        4..=5 => "debug,h2=info,hyper=info,hyper_util=info,tower=info,tonic=info",
-        _ => "trace,h2=info",
+        0..=3 => Targets::new().with_default(Level::INFO),
+        4..=5 => Targets::new().with_default(Level::DEBUG).with_targets(quiet(&[
+            "h2",
+            "hyper",
+            "hyper_util",
+            "tower",
+            "tonic",
+        ])),
+        _ => Targets::new().with_default(Level::TRACE).with_targets(quiet(&["h2"])),
     }
 }
 
 /// The filter of `RUST_LOG`, if it is set.
-pub fn from_environment() -> anyhow::Result<Option<EnvFilter>> {
+pub fn from_environment() -> anyhow::Result<Option<Targets>> {
     match std::env::var("RUST_LOG") {
         Ok(text) if !text.is_empty() => {
-            EnvFilter::try_new(&text).map(Some).context("RUST_LOG is not a log filter")
+            text.parse().map(Some).context("RUST_LOG is not a log filter")
         }
         Ok(_) | Err(VarError::NotPresent) => Ok(None),
         Err(error) => Err(error).context("RUST_LOG is not a log filter"),
@@ -31,25 +42,37 @@ pub fn from_environment() -> anyhow::Result<Option<EnvFilter>> {
 
 /// Starts logging. May be called once.
 pub fn start(logging: &Logging) -> anyhow::Result<()> {
-    let filter =
-        from_environment()?.unwrap_or_else(|| EnvFilter::new(directives(logging.verbosity)));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let filter = from_environment()?.unwrap_or_else(|| filter(logging.verbosity));
+    let lines = fmt::layer().with_writer(std::io::stderr);
     let started = match logging.format {
-        LogFormat::Text => builder.with_ansi(false).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Text => registry().with(filter).with(lines.with_ansi(false)).try_init(),
+        LogFormat::Json => {
+            registry().with(filter).with(lines.json().flatten_event(true)).try_init()
+        }
     };
     started.map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::directives;
-    use tracing_subscriber::EnvFilter;
+    use super::{Level, filter};
 
     #[test]
-    fn every_verbosity_has_a_valid_filter() {
-        for verbosity in [0, 2, 4, 5, 6, 10, u32::MAX] {
-            assert!(EnvFilter::try_new(directives(verbosity)).is_ok());
+    fn verbosity_shows_more_and_libraries_last() {
+        // Verbosity, and the most detailed level shown of the agent and of h2.
+        for (verbosity, own, h2) in [
+            (0, Level::INFO, Level::INFO),
+            (3, Level::INFO, Level::INFO),
+            (4, Level::DEBUG, Level::INFO),
+            (6, Level::TRACE, Level::INFO),
+            (u32::MAX, Level::TRACE, Level::INFO),
+        ] {
+            let filter = filter(verbosity);
+            for (target, expected) in [("kubelet::pleg", own), ("h2::codec", h2)] {
+                let all = [Level::TRACE, Level::DEBUG, Level::INFO];
+                let most = all.into_iter().find(|level| filter.would_enable(target, level));
+                assert_eq!(most, Some(expected), "-v {verbosity}, {target}");
+            }
         }
     }
 }
