@@ -11,6 +11,10 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{fmt, registry};
 
 use crate::faults::Faults;
 use crate::sim::SimWorld;
@@ -34,14 +38,11 @@ pub fn shows_trace() -> bool {
 /// Prints the agent's own log beside the trace of a replayed seed; `RUST_LOG`
 /// selects, by default everything of the agent down to debug.
 pub fn show_agent_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("kubelet=debug"));
+    let asked = std::env::var("RUST_LOG").ok().and_then(|text| text.parse().ok());
+    let filter = asked.unwrap_or_else(|| Targets::new().with_target("kubelet", LevelFilter::DEBUG));
+    let lines = fmt::layer().without_time().with_writer(std::io::stderr);
     // A second call in one process keeps the first subscriber.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .without_time()
-        .with_writer(std::io::stderr)
-        .try_init();
+    let _ = registry().with(filter).with(lines).try_init();
 }
 
 /// How many seeds to run.
