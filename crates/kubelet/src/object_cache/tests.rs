@@ -61,12 +61,3 @@ fn what_is_added_removes_nothing() {
     let values = ["a", "b", "c"].map(|name| objects.get(&key(name)));
     assert_eq!(values, [("a", "1"), ("b", "2"), ("c", "1")].map(|(n, v)| Some(object(n, v))));
 }
-
-#[test]
-fn a_watch_that_is_dropped_costs_nothing() {
-    let (_, objects) = new();
-    let watch = objects.follow(BTreeSet::from([key("a")]));
-    assert_eq!(objects.lock().followers.len(), 1);
-    drop(watch);
-    assert_eq!(objects.lock().followers.len(), 0);
-}
