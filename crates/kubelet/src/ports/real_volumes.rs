@@ -145,6 +145,18 @@ impl RealVolumeHost {
         }
     }
 
+    /// Work on a path that lasts until the sender is dropped.
+    #[cfg(test)]
+    pub(crate) fn hold(&self, path: &Path) -> std::sync::mpsc::Sender<()> {
+        let (release, held) = std::sync::mpsc::channel();
+        let wait = move || -> Result<(), VolumeError> {
+            held.recv().ok();
+            Ok(())
+        };
+        self.board(path, "holding", Instant::now(), &mut Some(wait));
+        release
+    }
+
     fn lock(&self) -> MutexGuard<'_, Flights> {
         self.flights.lock().expect("flights lock: no code panics while holding it")
     }

@@ -44,6 +44,30 @@ pub enum VolumeError {
         /// On what.
         path: PathBuf,
     },
+    /// Something is being made where all should be undone.
+    #[error(
+        "something is still being mounted after {} s: {}. Nothing was unmounted; try again later",
+        .waited.as_secs(), unanswered(.drivers)
+    )]
+    StillMounting {
+        /// The drivers that were asked, each with the path.
+        drivers: Vec<(String, PathBuf)>,
+        /// How long this caller waited.
+        waited: Duration,
+    },
+    /// A mount that a driver made stays.
+    #[error(
+        "{error}. CSI driver {driver} mounted {}: see whether it runs, and restart it",
+        .path.display()
+    )]
+    OfDriver {
+        /// Which driver.
+        driver: String,
+        /// What it mounted.
+        path: PathBuf,
+        /// What went wrong.
+        error: Box<VolumeError>,
+    },
     /// A volume of another agent's, of a kind that nobody here can undo.
     #[error(
         "{} is a volume of {plugin}, which this release does not handle; unmount it, then it is \
@@ -56,6 +80,16 @@ pub enum VolumeError {
         /// Where it lies.
         path: PathBuf,
     },
+}
+
+fn unanswered(drivers: &[(String, PathBuf)]) -> String {
+    let said = |(driver, path): &(String, PathBuf)| {
+        format!("CSI driver {driver} has not answered about {}", path.display())
+    };
+    match drivers.is_empty() {
+        true => "look at the disk or server behind the pod's volumes".to_owned(),
+        false => drivers.iter().map(said).collect::<Vec<_>>().join(", "),
+    }
 }
 
 /// A part of a volume, and where to bind it.

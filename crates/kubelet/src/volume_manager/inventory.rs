@@ -1,19 +1,18 @@
-//! Which volumes there are, and an end to those that a mount keeps.
+//! Which volumes there are.
 //!
-//! Reads what the pods' tasks tell. Cleans up only after pods whose volumes nobody
-//! needs any more, and unmounts without removing what was mounted. Upstream has none.
+//! Reads what the pods' tasks tell; changes nothing. Upstream has none.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use kubelet_model::{ConfigObject, ObjectKey, PodUid};
 
+pub use super::clean::CleanError;
 use super::desired::{PodVolumes, Wanted};
-use super::layout::{PodLayout, VolumeName};
+use super::layout::VolumeName;
 use super::measure::Measure;
 use super::plan::Goal;
 use super::{Entry, VolumeState, Volumes};
-use crate::ports::{VolumeError, VolumeHost};
 
 /// One volume of one pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,62 +44,12 @@ pub enum Standing {
     Leaving,
 }
 
-/// Why nothing is cleaned up after a pod.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CleanError {
-    /// Its volumes are in use, or will be.
-    #[error("pod {0} needs its volumes; remove the pod first: `klet rm`")]
-    Needed(PodUid),
-    /// Nothing is known of it.
-    #[error("no volumes of a pod {0} are left; `klet volumes` lists what there is")]
-    Unknown(PodUid),
-    /// A mount stays.
-    #[error(transparent)]
-    Mount(#[from] VolumeError),
-}
-
 impl Volumes {
     /// Every volume of every pod, by uid and name.
     pub fn inventory(&self) -> Vec<VolumeFacts> {
         let get = |key: &ObjectKey| self.0.objects.get(key);
         self.lock().iter().flat_map(|(uid, entry)| facts(uid, entry, &get)).collect()
     }
-
-    /// What is mounted below the directory of a pod that needs its volumes no more,
-    /// deepest first. Unless this is a rehearsal, all of it is unmounted, whoever
-    /// mounted it, and the pod's files are then removed by its task.
-    pub async fn clean(&self, uid: &PodUid, rehearse: bool) -> Result<Vec<PathBuf>, CleanError> {
-        match self.lock().get(uid).map(|entry| entry.goal.borrow().clone()) {
-            None => return Err(CleanError::Unknown(uid.clone())),
-            Some(Goal::Mount(_) | Goal::Keep(_)) => return Err(CleanError::Needed(uid.clone())),
-            Some(Goal::Release) => {}
-        }
-        let Some(layout) = PodLayout::new(&self.0.settings.root_dir, uid) else {
-            return Err(CleanError::Unknown(uid.clone()));
-        };
-        let host = &*self.0.ports.volumes;
-        let mounts = host.mounts_below(layout.dir()).await?;
-        if !rehearse {
-            unmount(host, &mounts).await?;
-            self.hurry(uid);
-        }
-        Ok(mounts)
-    }
-
-    /// What failed is tried again at once.
-    fn hurry(&self, uid: &PodUid) {
-        if let Some(entry) = self.lock().get(uid) {
-            entry.hurry.notify_one();
-        }
-    }
-}
-
-async fn unmount(host: &dyn VolumeHost, mounts: &[PathBuf]) -> Result<(), VolumeError> {
-    for mount in mounts {
-        host.unmount_all(mount).await?;
-        tracing::info!(path = %mount.display(), "unmounted on request");
-    }
-    Ok(())
 }
 
 type Get<'a> = &'a dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>;

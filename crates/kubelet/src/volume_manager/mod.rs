@@ -8,6 +8,7 @@
 //! pkg/volume.
 
 pub mod claims;
+mod clean;
 pub mod csi;
 pub mod desired;
 mod devices;
@@ -40,6 +41,7 @@ use crate::pod_sources::PodSetReader;
 use crate::ports::Ports;
 use crate::progress::{Calls, ProgressBoard};
 use crate::settings::Settings;
+use clean::Place;
 use desired::NodeFacts;
 use devices::Devices;
 use layout::{PodLayout, VolumeName};
@@ -115,6 +117,8 @@ struct Entry {
     state: watch::Receiver<VolumeState>,
     /// What failed is to be tried again at once.
     hurry: Arc<Notify>,
+    /// Who has it may make, or end, what the pod has.
+    place: Place,
 }
 
 /// Follows one pod's volumes.
@@ -261,7 +265,7 @@ impl Volumes {
         let (goal, goals) = watch::channel(goal);
         let waiting = VolumeState::Waiting { volumes: vec![], problems: vec![], retry_at: None };
         let (sender, state) = watch::channel(waiting);
-        let hurry = Arc::new(Notify::new());
+        let (hurry, place) = (Arc::new(Notify::new()), Place::default());
         let task = PodTask {
             uid: uid.clone(),
             layout,
@@ -279,9 +283,10 @@ impl Volumes {
             goal: goals,
             state: sender,
             hurry: Arc::clone(&hurry),
+            place: Arc::clone(&place),
         };
         ports.tasks.spawn(supervise(task));
-        Some(Entry { pod, goal, state, hurry })
+        Some(Entry { pod, goal, state, hurry, place })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<PodUid, Entry>> {

@@ -14,6 +14,7 @@ use kubelet_model::{EventObject, EventType, ObjectKey, PodUid};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
+use super::clean::Place;
 use super::desired::Wanted;
 use super::devices::Devices;
 use super::layout::PodLayout;
@@ -50,6 +51,7 @@ pub(super) struct PodTask {
     pub goal: watch::Receiver<Goal>,
     pub state: watch::Sender<VolumeState>,
     pub hurry: Arc<Notify>,
+    pub place: Place,
 }
 
 impl PodTask {
@@ -78,17 +80,23 @@ impl PodTask {
             }
             let plan = plan::plan(&goal, &observed, &contents, self.clock.mono());
             self.tell(&goal, &plan.problems, &mut told);
-            let ended = plan.state == VolumeState::Gone;
-            self.publish(plan.state);
-            if ended {
+            if plan.state == VolumeState::Gone {
+                // Whoever cleans up comes to an end before the pod may come back.
+                let _place = self.place.lock().await;
+                self.publish(plan.state);
                 return;
             }
+            self.publish(plan.state);
             if !plan.ops.is_empty() {
                 for op in &plan.ops {
                     observed.note_begun(op, &goal, &contents);
                 }
+                // Nobody cleans up where something is being made.
+                let makes = goal != Goal::Release;
+                let place = if makes { Some(self.place.lock().await) } else { None };
                 let all = plan.ops.iter().map(|op| self.perform(op, &goal, &contents));
                 let outcomes = join_all(all).await;
+                drop(place);
                 for (op, outcome) in plan.ops.into_iter().zip(outcomes) {
                     observed.note(op, outcome, self.clock.mono());
                 }

@@ -1,6 +1,7 @@
 //! Plans as tables, wanted volumes of pods, and a task against real directories.
 
 mod claims;
+mod clean;
 mod csi;
 mod payload;
 

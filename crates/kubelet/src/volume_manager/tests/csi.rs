@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -133,6 +134,8 @@ fn errors_read_as_upstreams() {
 pub(super) struct Scripted {
     capabilities: BTreeSet<NodeCapability>,
     pub answers: Mutex<VecDeque<Code>>,
+    /// It never answers who asks for a mount.
+    pub mute: AtomicBool,
     calls: Mutex<Vec<String>>,
     /// Whether the note of a volume was there when the driver was asked.
     noted: Mutex<Vec<bool>>,
@@ -149,6 +152,10 @@ impl Scripted {
             Some(code) if code != Code::Ok => Err(failure(code)),
             _ => Ok(()),
         }
+    }
+
+    pub fn noted(&self) -> Vec<bool> {
+        self.noted.lock().unwrap().clone()
     }
 
     pub fn calls(&self) -> Vec<String> {
@@ -177,6 +184,9 @@ impl CsiNode for Scripted {
     async fn publish(&self, request: NodePublishVolumeRequest) -> Result<(), CallError> {
         let note = PathBuf::from(&request.target_path).with_file_name("vol_data.json");
         self.noted.lock().unwrap().push(note.exists());
+        if self.mute.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
         self.answer("publish")
     }
 
