@@ -88,6 +88,20 @@ fn pods_share_a_directory_of_the_node() -> Result<()> {
     Ok(())
 }
 
+/// As upstream: of the pod, in these words.
+#[test]
+fn a_claim_that_is_missing_is_told_of_the_pod() -> Result<()> {
+    let node = Node::start()?;
+    node.manifests.put_pod(&claimant("web", "echo up"))?;
+    let missing = "Unable to attach or mount volumes: unmounted volumes=[d], unattached \
+                   volumes=[], failed to process volumes=[d]: error processing PVC default/data: \
+                   failed to fetch PVC: persistentvolumeclaim \"data\" not found";
+    node.wait_says(&["events", "web"], &["FailedMount", missing])?;
+    put_claim(&node, "hostPath", json!({"path": disk(&node), "type": "DirectoryOrCreate"}))?;
+    node.wait_word("web", "main", "up")?;
+    Ok(())
+}
+
 #[test]
 fn a_volume_that_is_only_read() -> Result<()> {
     let node = Node::start()?;

@@ -19,6 +19,7 @@ pub mod payload;
 mod plan;
 mod plugins;
 mod pod;
+mod pod_event;
 mod reconstruct;
 #[cfg(test)]
 mod tests;
@@ -72,8 +73,19 @@ pub type Mountables = Arc<BTreeMap<String, VolumeMountable>>;
 pub struct Problem {
     /// Which; empty if it is about all.
     pub volume: String,
+    /// What cannot be done.
+    pub step: Step,
     /// In upstream's words.
     pub message: String,
+}
+
+/// How far a volume came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Not so far that it is known what it is.
+    Process,
+    /// To be mounted, or unmounted.
+    Mount,
 }
 
 /// How a pod's volumes are.
@@ -276,6 +288,7 @@ impl Volumes {
             drivers: drivers.clone(),
             devices: devices.clone(),
             clock: Arc::clone(&ports.clock),
+            jitter: ports.jitter.clone(),
             recorder: recorder.clone(),
             calls: Calls::new(progress.clone(), Arc::clone(&ports.clock), uid.clone()),
             objects: objects.clone(),

@@ -17,7 +17,7 @@ use super::csi::CsiSpec;
 use super::desired::{PodVolumes, Wanted};
 use super::layout::{PluginName, VolumeName};
 use super::payload::Content;
-use super::{Problem, VolumeMountable, VolumeState};
+use super::{Problem, Step, VolumeMountable, VolumeState};
 
 /// Pause after the first failure of an operation; doubles with each.
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
@@ -99,7 +99,23 @@ struct Made {
 
 /// What volumes are made of, where that changes without their pod; or what is
 /// missing.
-pub(super) type Contents = BTreeMap<VolumeName, Result<Ingredients, String>>;
+pub(super) type Contents = BTreeMap<VolumeName, Result<Ingredients, Lack>>;
+
+/// What is missing, so that a volume cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lack {
+    /// To do what.
+    pub step: Step,
+    /// Why it cannot be done.
+    pub why: String,
+}
+
+impl Lack {
+    /// It is known what the volume is, but it cannot be mounted.
+    pub(super) fn to_mount(why: String) -> Self {
+        Self { step: Step::Mount, why }
+    }
+}
 
 /// What a volume is made of.
 #[derive(Debug, Clone)]
@@ -241,7 +257,14 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
         match next {
             Next::Nothing => {}
             Next::SetUp => due.push(Op::SetUp(name.clone())),
-            Next::Impossible(why) => problems.push(set_up_problem(name, "SetUp", why)),
+            Next::Impossible(Step::Process, why) => problems.push(Problem {
+                volume: name.to_string(),
+                step: Step::Process,
+                message: why.to_owned(),
+            }),
+            Next::Impossible(Step::Mount, why) => {
+                problems.push(set_up_problem(name, "SetUp", why));
+            }
         }
     }
     let share_first = pod.shares && !observed.shared;
@@ -251,7 +274,7 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
     let paced = pace(due, observed, now);
     problems.extend(paced.failed.iter().map(|(op, failure)| match op {
         Op::SetUp(name) => set_up_problem(name, failure.step, &failure.message),
-        _ => Problem { volume: String::new(), message: failure.message.clone() },
+        _ => of_all(failure),
     }));
     let state = if missing.is_empty() && !share_first {
         ready(pod, observed)
@@ -282,7 +305,7 @@ enum Next<'a> {
     Nothing,
     SetUp,
     /// Nothing helps but another manifest; why.
-    Impossible(&'a str),
+    Impossible(Step, &'a str),
 }
 
 /// Whether a volume is there, and what it needs. One whose files are older than
@@ -296,14 +319,14 @@ fn standing<'a>(
     let made = observed.made.get(name);
     let same = made.is_some_and(|made| made.wanted == *wanted);
     match wanted {
-        Wanted::Refused(why) => (false, Next::Impossible(why)),
+        Wanted::Refused(why) => (false, Next::Impossible(Step::Mount, why)),
         Wanted::Payload(spec) => {
             let kind =
                 |made: &Made| matches!(&made.wanted, Wanted::Payload(s) if s.kind == spec.kind);
             let is_there = made.is_some_and(kind);
             let next = match contents.get(name) {
                 None | Some(Ok(Ingredients::Driver(_) | Ingredients::Place(_))) => Next::Nothing,
-                Some(Err(why)) => Next::Impossible(why),
+                Some(Err(lack)) => Next::Impossible(lack.step, &lack.why),
                 Some(Ok(Ingredients::Files(content))) => {
                     let shown = made.and_then(|made| made.digest.as_ref());
                     let settled = is_there && shown == Some(&content.digest);
@@ -313,7 +336,7 @@ fn standing<'a>(
             (is_there, next)
         }
         Wanted::Csi(_) | Wanted::Claim(_) if !same => match contents.get(name) {
-            Some(Err(why)) => (false, Next::Impossible(why)),
+            Some(Err(lack)) => (false, Next::Impossible(lack.step, &lack.why)),
             _ => (false, Next::SetUp),
         },
         _ => (same, if same { Next::Nothing } else { Next::SetUp }),
@@ -343,12 +366,13 @@ fn plan_release(observed: &Observed, now: Mono) -> Plan {
     let problem = |(op, failure): &(Op, &Failure)| match op {
         Op::TearDown(found) => Problem {
             volume: found.name.to_string(),
+            step: Step::Mount,
             message: format!(
                 "UnmountVolume.TearDown failed for volume \"{}\" : {}",
                 found.name, failure.message
             ),
         },
-        _ => Problem { volume: String::new(), message: failure.message.clone() },
+        _ => of_all(failure),
     };
     let problems: Vec<Problem> = paced.failed.iter().map(problem).collect();
     let retry_at = paced.wake_at;
@@ -381,9 +405,15 @@ fn pace(due: Vec<Op>, observed: &Observed, now: Mono) -> Paced<'_> {
     paced
 }
 
+/// A problem of no volume alone.
+fn of_all(failure: &Failure) -> Problem {
+    Problem { volume: String::new(), step: Step::Mount, message: failure.message.clone() }
+}
+
 fn set_up_problem(name: &VolumeName, step: &str, why: &str) -> Problem {
     Problem {
         volume: name.to_string(),
+        step: Step::Mount,
         message: format!("MountVolume.{step} failed for volume \"{name}\" : {why}"),
     }
 }

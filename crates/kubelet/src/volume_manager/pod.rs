@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use kubelet_model::{EventObject, EventType, ObjectKey, PodUid};
+use kubelet_model::{EventObject, EventType, Mono, ObjectKey, PodUid};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
@@ -18,14 +18,14 @@ use super::clean::Place;
 use super::desired::Wanted;
 use super::devices::Devices;
 use super::layout::PodLayout;
-use super::plan::{self, Contents, Goal, Ingredients, Observed, Op, Outcome};
+use super::plan::{self, Contents, Goal, Ingredients, Lack, Observed, Op, Outcome, Plan};
 use super::plugins::NotMade;
-use super::{Problem, VolumeState, plugins, reconstruct};
+use super::{Problem, Step, VolumeState, plugins, pod_event, reconstruct};
 use crate::events::Recorder;
 use crate::object_cache::{ObjectWatch, Objects};
 use crate::plugin_manager::{DriverWatch, Drivers};
 use crate::pod_sources::PodSetReader;
-use crate::ports::{Clock, Fs, VolumeHost};
+use crate::ports::{Clock, Fs, Jitter, VolumeHost};
 use crate::progress::Calls;
 
 /// Pause between looks whether a pod whose manifest is gone is wanted again. Its
@@ -44,6 +44,7 @@ pub(super) struct PodTask {
     pub drivers: Drivers,
     pub devices: Devices,
     pub clock: Arc<dyn Clock>,
+    pub jitter: Jitter,
     pub recorder: Recorder,
     pub calls: Calls,
     pub objects: Objects,
@@ -60,6 +61,7 @@ impl PodTask {
         let mut observed = Observed::default();
         // What was last said about each volume, so that each thing is said once.
         let mut told = BTreeMap::new();
+        let mut told_of_pod = None;
         let mut followed = Followed::default();
         loop {
             let goal = self.goal.borrow_and_update().clone();
@@ -80,6 +82,7 @@ impl PodTask {
             }
             let plan = plan::plan(&goal, &observed, &contents, self.clock.mono());
             self.tell(&goal, &plan.problems, &mut told);
+            let tell_at = self.tell_of_pod(&goal, &plan, &mut told_of_pod);
             if plan.state == VolumeState::Gone {
                 // Whoever cleans up comes to an end before the pod may come back.
                 let _place = self.place.lock().await;
@@ -103,7 +106,8 @@ impl PodTask {
                 continue;
             }
             drop(contents);
-            let wait = plan.wake_at.map(|at| at.since(self.clock.mono()));
+            let wake_at = plan.wake_at.into_iter().chain(tell_at).min();
+            let wait = wake_at.map(|at| at.since(self.clock.mono()));
             tokio::select! { biased;
                 changed = self.goal.changed() => if changed.is_err() { return },
                 () = object_changed(&mut followed.objects) => {}
@@ -120,7 +124,8 @@ impl PodTask {
         let (drivers, objects) = (&self.drivers, &self.objects);
         let of = |wanted: &Wanted| match wanted {
             Wanted::Payload(spec) => {
-                Some(spec.content(|key| objects.get(key)).map(Ingredients::Files))
+                let content = spec.content(|key| objects.get(key));
+                Some(content.map(Ingredients::Files).map_err(Lack::to_mount))
             }
             Wanted::Csi(spec) => Some(plugins::for_driver(spec, drivers, objects)),
             Wanted::Claim(claim) => Some(plugins::for_claim(claim, drivers, objects)),
@@ -188,14 +193,39 @@ impl PodTask {
     /// Says what is wrong: to users while the pod starts, to the log always.
     fn tell(&self, goal: &Goal, problems: &[Problem], told: &mut BTreeMap<String, String>) {
         told.retain(|volume, _| problems.iter().any(|problem| problem.volume == *volume));
-        for Problem { volume, message } in problems {
+        for Problem { volume, step, message } in problems {
             if told.get(volume) == Some(message) {
                 continue;
             }
             told.insert(volume.clone(), message.clone());
             tracing::warn!(pod = %self.uid, volume, error = message, "volume not ready; trying again");
-            if let Goal::Mount(pod) = goal {
+            if let (Goal::Mount(pod), Step::Mount) = (goal, step) {
                 self.record(&pod.object, message);
+            }
+        }
+    }
+
+    /// Says that a pod waits for volumes of which it is not known what they are, again
+    /// and again; and when next.
+    fn tell_of_pod(&self, goal: &Goal, plan: &Plan, told: &mut Option<Told>) -> Option<Mono> {
+        let text = match (goal, &plan.state) {
+            (Goal::Mount(_), VolumeState::Waiting { volumes, .. }) => {
+                pod_event::unprocessed(volumes, &plan.problems)
+            }
+            _ => None,
+        };
+        let (Some(text), Goal::Mount(pod)) = (text, goal) else {
+            *told = None;
+            return None;
+        };
+        let now = self.clock.mono();
+        match told {
+            Some(told) if told.text == text && told.again_at > now => Some(told.again_at),
+            _ => {
+                self.record(&pod.object, &pod_event::event(&text));
+                let again_at = now + self.jitter.spread(pod_event::PAUSE);
+                *told = Some(Told { text, again_at });
+                Some(again_at)
             }
         }
     }
@@ -203,6 +233,12 @@ impl PodTask {
     fn record(&self, object: &EventObject, message: &str) {
         self.recorder.record(object, EventType::Warning, "FailedMount", message);
     }
+}
+
+/// What was last said of the pod, and when it is said again.
+struct Told {
+    text: String,
+    again_at: Mono,
 }
 
 /// The objects that a pod's files come from, and the drivers if it needs one.

@@ -13,13 +13,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::VolumeMountable;
 use super::claims::{ClaimSpec, Resolved};
 use super::csi::CsiSpec;
 use super::desired::Wanted;
 use super::devices::{Devices, Turn};
 use super::layout::{PluginName, PodLayout, VolumeName};
-use super::plan::{Found, Ingredients};
+use super::plan::{Found, Ingredients, Lack};
+use super::{Step, VolumeMountable};
 use crate::object_cache::Objects;
 use crate::plugin_manager::Drivers;
 use crate::ports::{Fs, VolumeError, VolumeHost};
@@ -123,9 +123,9 @@ pub(super) fn for_driver(
     spec: &Arc<CsiSpec>,
     drivers: &Drivers,
     objects: &Objects,
-) -> Result<Ingredients, String> {
+) -> Result<Ingredients, Lack> {
     match csi::obstacle(spec, drivers, objects) {
-        Some(error) => Err(error.to_string()),
+        Some(error) => Err(Lack::to_mount(error.to_string())),
         None => Ok(Ingredients::Driver(Arc::clone(spec))),
     }
 }
@@ -135,8 +135,9 @@ pub(super) fn for_claim(
     claim: &ClaimSpec,
     drivers: &Drivers,
     objects: &Objects,
-) -> Result<Ingredients, String> {
-    match claim.resolve(&|key| objects.get(key)).map_err(|error| error.to_string())? {
+) -> Result<Ingredients, Lack> {
+    let resolved = claim.resolve(&|key| objects.get(key));
+    match resolved.map_err(|error| Lack { step: Step::Process, why: error.to_string() })? {
         Resolved::Driver(spec) => for_driver(&spec, drivers, objects),
         Resolved::Place(spec) => Ok(Ingredients::Place(spec)),
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind, Source};
@@ -180,6 +181,53 @@ fn told(words: &'static str) -> impl Fn(&VolumeState) -> bool {
         matches!(state, VolumeState::Waiting { problems, .. }
             if problems.iter().any(|problem| problem.message.contains(words)))
     }
+}
+
+/// As upstream's: at once, and with every try of the pod.
+#[tokio::test(start_paused = true)]
+async fn a_missing_claim_is_told_of_the_pod_again_and_again() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let mut settings = Settings::for_node("n");
+    settings.root_dir = temp.path().to_owned();
+    let ports = ports();
+    let recorder = Recorder::new(Arc::clone(&ports.clock));
+    let (writer, objects) = object_cache::new();
+    let drivers = Drivers::holding("d.example", stager() as Arc<dyn CsiNode>);
+    let one = claimant("u1");
+    let (_, desired) = PodSetReader::for_test(&[&one]);
+    let (settings, progress) = (Arc::new(settings), ProgressBoard::default());
+    let volumes =
+        Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired, &drivers);
+    volumes.want(&one);
+    until(&volumes, one.uid(), told("not found")).await;
+    let counts = || -> Vec<(&str, String, u32)> {
+        let events = recorder.all();
+        events.into_iter().map(|event| (event.reason, event.message, event.count)).collect()
+    };
+    let text = |why: &str| {
+        format!(
+            "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], \
+             failed to process volumes=[v]: error processing PVC ns/c: {why}"
+        )
+    };
+    let first = text("failed to fetch PVC: persistentvolumeclaim \"c\" not found");
+    let counted = counts();
+    assert_eq!(counted, [("FailedMount", first.clone(), 1)], "and no event of the volume");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let counted = counts();
+    assert_eq!(counted.len(), 1, "{counted:?}");
+    assert!((5..=7).contains(&counted[0].2), "every 10 to 15 s: {counted:?}");
+    // Another reason is told at once.
+    writer.replace(Source::File, &[claim("ReadWriteOnce")]);
+    until(&volumes, one.uid(), told("persistentvolume \"pv\"")).await;
+    let counted = counts();
+    let second = text("failed to fetch PV pv: persistentvolume \"pv\" not found");
+    assert!(counted.contains(&("FailedMount", second, 1)), "{counted:?}");
+    writer.replace(Source::File, &[claim("ReadWriteOnce"), volume("ReadWriteOnce", "")]);
+    until(&volumes, one.uid(), ready).await;
+    let settled = counts();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(counts(), settled, "nothing is told of a pod that has all");
 }
 
 #[tokio::test]

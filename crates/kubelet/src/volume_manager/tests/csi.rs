@@ -19,7 +19,7 @@ use tonic::Code;
 
 use super::super::csi::{CsiSpec, rpc_error};
 use super::super::desired::Wanted;
-use super::super::plan::{Contents, Goal, Observed, Op, Outcome, plan};
+use super::super::plan::{Contents, Goal, Lack, Observed, Op, Outcome, plan};
 use super::super::{VolumeState, Volumes};
 use super::{at, name, pod, ports, until, volumes_of};
 use crate::events::Recorder;
@@ -101,7 +101,7 @@ fn a_volume_without_its_driver_is_not_tried() {
     let goal = Goal::Mount(Arc::new(volumes_of(&one).expect("volumes")));
     let mut observed = Observed::default();
     assert!(observed.needs_drivers(&goal) && !observed.needs_drivers(&Goal::Release));
-    let missing = Contents::from([(name("v"), Err("no driver".to_owned()))]);
+    let missing = Contents::from([(name("v"), Err(Lack::to_mount("no driver".to_owned())))]);
     let rests = plan(&goal, &observed, &missing, at(0));
     assert_eq!((rests.ops, rests.wake_at), (vec![], None));
     assert_eq!(rests.problems[0].message, "MountVolume.SetUp failed for volume \"v\" : no driver");

@@ -8,7 +8,7 @@ use kubelet_model::{ConfigObject, ObjectKey, ObjectKind, PodSet, Source};
 
 use super::super::desired::Wanted;
 use super::super::payload::{Content, PayloadKind, PayloadSpec, nested};
-use super::super::plan::{Contents, Goal, Ingredients, Observed, Op, Outcome, plan};
+use super::super::plan::{Contents, Goal, Ingredients, Lack, Observed, Op, Outcome, plan};
 use super::super::{VolumeState, Volumes};
 use super::{at, made, name, pod, ports, until, volumes_of, wanted};
 use crate::events::Recorder;
@@ -160,7 +160,7 @@ fn files_are_written_again_when_they_change_and_stay_when_they_cannot() {
     let goal = Goal::Mount(Arc::new(volumes));
     let mut observed = Observed::default();
     let with = |content: Result<Content, String>| {
-        Contents::from([(name("v"), content.map(Ingredients::Files))])
+        Contents::from([(name("v"), content.map(Ingredients::Files).map_err(Lack::to_mount))])
     };
     let missing = with(Err("configmap \"c\" not found".to_owned()));
     let waits = plan(&goal, &observed, &missing, at(0));
@@ -266,7 +266,8 @@ fn a_pod_that_ends_keeps_what_it_has() {
     observed.note(Op::SetUp(name("w")), Outcome::Failed("disk full".to_owned()), at(0));
     let missing = Err("configmap \"c\" not found".to_owned());
     for content in [content("new"), missing] {
-        let contents = Contents::from([(name("v"), content.map(Ingredients::Files))]);
+        let contents =
+            Contents::from([(name("v"), content.map(Ingredients::Files).map_err(Lack::to_mount))]);
         let live = plan(&Goal::Mount(Arc::clone(&volumes)), &observed, &contents, at(900));
         assert!(!live.ops.is_empty() && !live.problems.is_empty());
         let ends = plan(&Goal::Keep(Arc::clone(&volumes)), &observed, &contents, at(900));

@@ -1,0 +1,72 @@
+//! What is said of a pod whose volumes are not there. Pure.
+//!
+//! As upstream, an event tells of volumes of which it is not known what they are, at
+//! once and with every try. One that is known and cannot be mounted has events of its
+//! own, and a pod that merely waits long has none. Upstream: WaitForAttachAndMount in
+//! pkg/kubelet/volumemanager, SyncPod in pkg/kubelet/kubelet.go.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Problem, Step};
+
+/// Pause between two tries of a pod that cannot be started; spread.
+pub(super) const PAUSE: Duration = Duration::from_secs(10);
+
+/// Why the pod waits, if it is not known of some volume what it is.
+pub(super) fn unprocessed(unmounted: &[String], problems: &[Problem]) -> Option<String> {
+    let of = |part: fn(&Problem) -> &str| {
+        let some = problems.iter().filter(|problem| problem.step == Step::Process);
+        some.map(part).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+    };
+    let (failed, causes) = (of(|problem| &problem.volume), of(|problem| &problem.message));
+    (!failed.is_empty()).then(|| waits(unmounted, &failed, &causes.join("; ")))
+}
+
+/// The event's message.
+pub(super) fn event(why: &str) -> String {
+    format!("Unable to attach or mount volumes: {why}")
+}
+
+fn waits(unmounted: &[String], failed: &[&str], cause: &str) -> String {
+    // Without an API server nothing is attached from elsewhere.
+    let (unmounted, failed) = (unmounted.join(" "), failed.join(" "));
+    format!(
+        "unmounted volumes=[{unmounted}], unattached volumes=[], failed to process \
+         volumes=[{failed}]: {cause}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(volume: &str, step: Step, message: &str) -> Problem {
+        Problem { volume: volume.to_owned(), step, message: message.to_owned() }
+    }
+
+    #[test]
+    fn only_what_is_not_known_is_told_of_the_pod() {
+        let mount = problem("a", Step::Mount, "MountVolume.SetUp failed for volume \"a\" : no");
+        let two = [
+            problem("d", Step::Process, "error processing PVC ns/y: no"),
+            mount.clone(),
+            problem("c", Step::Process, "error processing PVC ns/x: no"),
+        ];
+        for (unmounted, problems, expected) in [
+            (vec!["a"], vec![], None),
+            (vec!["a"], vec![mount.clone()], None),
+            (
+                vec!["a", "b", "c", "d"],
+                two.to_vec(),
+                Some(
+                    "unmounted volumes=[a b c d], unattached volumes=[], failed to process \
+                     volumes=[c d]: error processing PVC ns/x: no; error processing PVC ns/y: no",
+                ),
+            ),
+        ] {
+            let unmounted: Vec<String> = unmounted.into_iter().map(str::to_owned).collect();
+            assert_eq!(unprocessed(&unmounted, &problems).as_deref(), expected);
+        }
+    }
+}
