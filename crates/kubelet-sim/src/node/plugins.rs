@@ -22,7 +22,7 @@ use rand::RngExt;
 use tokio::time::sleep;
 use tonic::Code;
 
-use super::volumes::Twist;
+use super::mount_table::Twist;
 use crate::storage::{DRIVER, data_dir};
 use crate::world::{Life, State, World};
 

@@ -1,10 +1,9 @@
 //! Files and mounts of volumes, in memory.
 //!
-//! Owns the mount table; directories are those of the file system. Work fails,
+//! Works on the mount table; directories are those of the file system. Work fails,
 //! is done though the answer is lost, or takes longer than anybody waits. An
 //! agent that dies takes the work it began along.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +15,9 @@ use mounts::mount::{HugePages, Tmpfs};
 use mounts::ownership::{ChangePolicy, FsGroup, Owned};
 use mounts::publish::Published;
 use mounts::{Beginning, MountsError, Space, Usage};
-use rand::RngExt;
 use tokio::time::sleep;
 
+use super::mount_table::Twist;
 use crate::world::{Life, State, World};
 
 /// Bytes of the one disk there is.
@@ -29,71 +28,11 @@ const DISK_INODES: u64 = 1 << 16;
 /// How long a caller waits for work.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is mounted, and where work is under way.
-#[derive(Default)]
-pub(crate) struct MountTable {
-    /// Which mount each is, so that one made anew can be told from the old.
-    pub(crate) mounts: BTreeMap<PathBuf, u64>,
-    /// What is bound to a mount point, where that is a directory of its own.
-    parts: BTreeMap<PathBuf, PathBuf>,
-    busy: BTreeMap<PathBuf, Duration>,
-    made: u64,
-}
-
-impl MountTable {
-    fn add(&mut self, path: &Path) {
-        self.made += 1;
-        self.mounts.insert(path.to_owned(), self.made);
-    }
-
-    /// Where that what is written to a path really goes.
-    pub(crate) fn source_of<'a>(&'a self, path: &'a Path) -> &'a Path {
-        self.parts.get(path).map_or(path, PathBuf::as_path)
-    }
-
-    /// The mounts on a path and below it.
-    pub(crate) fn at_or_below(&self, path: &Path) -> Vec<PathBuf> {
-        let all = self.mounts.keys();
-        all.filter(|point| point.starts_with(path)).cloned().collect()
-    }
-}
-
 /// The volume port of one life.
 #[derive(Clone)]
 pub struct SimVolumes {
     world: Arc<World>,
     life: Life,
-}
-
-pub(super) enum Twist {
-    Fail,
-    LoseAnswer,
-    Hang(Duration),
-    CrashBefore,
-    CrashAfter,
-}
-
-impl State {
-    pub(super) fn volume_twist(&mut self) -> Option<Twist> {
-        let faults = &self.faults;
-        let (error, lost) = (faults.volume_error, faults.lost_answer);
-        let (hang, crash) = (faults.hang, faults.crash_at_call);
-        if self.chance(error) {
-            return Some(Twist::Fail);
-        }
-        if self.chance(lost) {
-            return Some(Twist::LoseAnswer);
-        }
-        if self.chance(hang) {
-            let long = Duration::from_millis(self.rng.random_range(1_000..100_000));
-            return Some(Twist::Hang(long));
-        }
-        if self.chance(crash) {
-            let before = self.rng.random_bool(0.5);
-            return Some(if before { Twist::CrashBefore } else { Twist::CrashAfter });
-        }
-        None
-    }
 }
 
 impl SimVolumes {
@@ -207,45 +146,6 @@ impl World {
         let mut state = self.lock();
         state.note("", format!("{what} {}", key.display()));
         effect(&mut state)
-    }
-}
-
-impl State {
-    fn mount(&mut self, target: &Path) -> Result<(), VolumeError> {
-        if !self.files.has(target) {
-            return Err(MountsError::BadPath { path: target.into(), why: "is missing" }.into());
-        }
-        self.mount_once(target);
-        Ok(())
-    }
-
-    /// Mounts at a directory, unless that is done.
-    pub(super) fn mount_once(&mut self, target: &Path) {
-        if !self.volumes.mounts.contains_key(target) {
-            self.volumes.add(target);
-        }
-    }
-
-    /// What is mounted at a target shows the files of another directory.
-    pub(super) fn bind(&mut self, target: &Path, source: PathBuf) {
-        self.volumes.parts.insert(target.to_owned(), source);
-    }
-
-    pub(super) fn unmount_if_mounted(&mut self, point: &Path) {
-        if self.volumes.mounts.contains_key(point) {
-            self.unmount(point);
-        }
-    }
-
-    fn unmount(&mut self, point: &Path) {
-        self.check_volume_undone(point, "unmounts");
-        self.volumes.mounts.remove(point);
-        // What lies in memory goes with it; what is bound stays where it is.
-        if self.volumes.parts.remove(point).is_none() {
-            for path in self.files.names_in(point) {
-                self.files.remove_tree(&path);
-            }
-        }
     }
 }
 
@@ -371,6 +271,51 @@ impl VolumeHost for SimVolumes {
         .await
     }
 
+    async fn bind_file(&self, source: &Path, target: &Path) -> Result<(), VolumeError> {
+        let (from, to) = (source.to_owned(), target.to_owned());
+        self.run(target, "bind file", move |state| {
+            if !state.files.has(&from) {
+                return Err(MountsError::BadPath { path: from, why: "is missing" }.into());
+            }
+            if !state.volumes.mounts.contains_key(&to) {
+                let now_ns = state.wall_ns();
+                state.files.make_dir(to.parent().unwrap_or(&to), now_ns);
+                state.write_file(&to, Vec::new());
+                state.mount_once(&to);
+                state.bind(&to, from);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn link(&self, target: &Path, link: &Path) -> Result<(), VolumeError> {
+        let (to, at) = (target.to_owned(), link.to_owned());
+        self.run(link, "link", move |state| {
+            let now_ns = state.wall_ns();
+            state.files.make_dir(at.parent().unwrap_or(&at), now_ns);
+            // Nothing here follows it: that it is there, and where it leads, is enough.
+            state.write_file(&at, to.display().to_string().into_bytes());
+            Ok(())
+        })
+        .await
+    }
+
+    async fn unlink(&self, path: &Path) -> Result<(), VolumeError> {
+        let file = path.to_owned();
+        self.run(path, "unlink", move |state| {
+            if state.volumes.mounts.contains_key(&file) {
+                return Err(MountsError::Busy { path: file }.into());
+            }
+            if !state.files.is_dir(&file) {
+                state.check_volume_undone(&file, "unlinks");
+                state.files.remove_tree(&file);
+            }
+            Ok(())
+        })
+        .await
+    }
+
     async fn bind_sub_path(&self, sub_path: &SubPathBind) -> Result<PathBuf, VolumeError> {
         let key = sub_path.root.join(&sub_path.volume);
         let target = key.join(&sub_path.container).join(sub_path.index.to_string());
@@ -471,6 +416,17 @@ impl VolumeHost for SimVolumes {
             state.files.make_dir(marker.parent().unwrap_or(&marker), now_ns);
             state.write_file(&marker, Vec::new());
             Ok(())
+        })
+        .await
+    }
+
+    async fn files_in(&self, dir: &Path) -> Result<Vec<String>, VolumeError> {
+        let root = dir.to_owned();
+        self.run(dir, "list files", move |state| {
+            let names = state.files.names_in(&root);
+            let files = names.iter().filter(|path| !state.files.is_dir(path));
+            let name = |path: &PathBuf| Some(path.file_name()?.to_str()?.to_owned());
+            Ok(files.filter_map(name).collect())
         })
         .await
     }

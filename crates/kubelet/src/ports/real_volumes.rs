@@ -253,6 +253,23 @@ impl VolumeHost for RealVolumeHost {
         self.run(target, what, move || work::bind(&from, &to, read_only)).await
     }
 
+    async fn bind_file(&self, source: &Path, target: &Path) -> Result<(), VolumeError> {
+        let what = format!("binding {} to", source.display());
+        let (from, to) = (source.to_owned(), target.to_owned());
+        self.run(target, what, move || work::bind_file(&from, &to)).await
+    }
+
+    async fn link(&self, target: &Path, link: &Path) -> Result<(), VolumeError> {
+        let what = format!("linking {} to", target.display());
+        let (to, at) = (target.to_owned(), link.to_owned());
+        self.run(link, what, move || work::link(&to, &at)).await
+    }
+
+    async fn unlink(&self, path: &Path) -> Result<(), VolumeError> {
+        let file = path.to_owned();
+        self.run(path, "removing the file".to_owned(), move || work::unlink(&file)).await
+    }
+
     async fn bind_sub_path(&self, sub_path: &SubPathBind) -> Result<PathBuf, VolumeError> {
         // As for the clean-up: one after another for all sub paths of a volume.
         let key = sub_path.root.join(&sub_path.volume);
@@ -315,7 +332,13 @@ impl VolumeHost for RealVolumeHost {
 
     async fn dirs_in(&self, dir: &Path) -> Result<Vec<String>, VolumeError> {
         let root = dir.to_owned();
-        self.run(dir, "listing".to_owned(), move || work::dirs_in(&root)).await
+        self.run(dir, "listing".to_owned(), move || work::names_in(&root, true)).await
+    }
+
+    async fn files_in(&self, dir: &Path) -> Result<Vec<String>, VolumeError> {
+        let root = dir.to_owned();
+        let list = move || work::names_in(&root, false);
+        self.run(dir, "listing the files in".to_owned(), list).await
     }
 }
 

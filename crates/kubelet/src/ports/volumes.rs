@@ -162,6 +162,14 @@ pub trait VolumeHost: Send + Sync + 'static {
     /// Binds a directory of the host to one of the agent's, unless something is mounted
     /// there.
     async fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Result<(), VolumeError>;
+    /// Binds a device, or a file, to a file of the agent's, which is made; what else is
+    /// bound there goes.
+    async fn bind_file(&self, source: &Path, target: &Path) -> Result<(), VolumeError>;
+    /// Makes a symbolic link, and the directory for it; what else is linked there goes.
+    /// What it leads to need not be there.
+    async fn link(&self, target: &Path, link: &Path) -> Result<(), VolumeError>;
+    /// Removes a file or link; absent is fine, and so is a directory, which stays.
+    async fn unlink(&self, path: &Path) -> Result<(), VolumeError>;
     /// Binds a part of a volume to a place of its own, and tells where.
     async fn bind_sub_path(&self, sub_path: &SubPathBind) -> Result<PathBuf, VolumeError>;
     /// Unbinds all parts of a volume of a pod.
@@ -180,6 +188,8 @@ pub trait VolumeHost: Send + Sync + 'static {
     async fn exists(&self, path: &Path) -> Result<bool, VolumeError>;
     /// Makes an empty file that marks something as done, and the directory for it.
     async fn mark(&self, path: &Path) -> Result<(), VolumeError>;
+    /// Names of all that is no directory in a directory, sorted; none if it is absent.
+    async fn files_in(&self, dir: &Path) -> Result<Vec<String>, VolumeError>;
     /// Names of the directories in a directory, sorted; none if it is absent.
     async fn dirs_in(&self, dir: &Path) -> Result<Vec<String>, VolumeError>;
 }

@@ -6,6 +6,7 @@
 //! pkg/kubelet/kuberuntime, and kubelet_pods.go for what containers are told.
 
 mod container_spec;
+mod devices;
 pub(crate) mod dns;
 mod downward;
 pub(crate) mod env;

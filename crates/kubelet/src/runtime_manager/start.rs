@@ -161,6 +161,7 @@ impl Executor {
         };
         let volumes = self.volume_mounts(pod, container, &ensured.volumes, &config.envs);
         config.mounts = volumes.await.map_err(wrong)?;
+        config.devices = self.volume_devices(container).map_err(wrong)?;
         let facts = MountFacts {
             hosts: hosts.as_deref(),
             termination_log: log.as_deref(),

@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use cri::v1;
-use k8s_openapi::api::core::v1::{Container, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, VolumeDevice, VolumeMount};
 use kubelet_model::DesiredPod;
 
-use super::env;
 use super::executor::Executor;
 use super::images::ImageVolumes;
 use super::mounts::absolute;
+use super::{devices, env};
 use crate::ports::SubPathBind;
 use crate::volume_manager::VolumeMountable;
 use crate::volume_manager::layout::{PodLayout, VolumeName};
@@ -52,6 +52,12 @@ impl Executor {
             made.push(new);
         }
         Ok(made)
+    }
+
+    /// The container's block devices, in its order.
+    pub(super) fn volume_devices(&self, container: &Container) -> Result<Vec<v1::Device>, String> {
+        let of = |device: &VolumeDevice| devices::of(device, &self.volumes, &container.name);
+        container.volume_devices.iter().flatten().map(of).collect()
     }
 
     /// Binds a part of a volume. Why that fails is the node's affair: it would

@@ -27,16 +27,36 @@ pub struct ClaimSpec {
     pub read_only: bool,
     /// Whom its files belong to.
     pub grouping: Grouping,
+    /// Its name in the pod.
+    pub name: String,
+    /// How containers use it.
+    pub uses: Uses,
+}
+
+/// How a pod's containers use a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Uses {
+    /// Some mount it.
+    pub mounted: bool,
+    /// Some have it as a device.
+    pub mapped: bool,
 }
 
 impl ClaimSpec {
-    /// What a pod's spec asks for.
-    pub(super) fn of(source: &PersistentVolumeClaimVolumeSource, pod: &DesiredPod) -> Self {
+    /// What a pod's spec asks for, of a volume of this name.
+    pub(super) fn of(
+        source: &PersistentVolumeClaimVolumeSource,
+        pod: &DesiredPod,
+        name: &str,
+        uses: Uses,
+    ) -> Self {
         let (kind, namespace) = (ObjectKind::PersistentVolumeClaim, pod.namespace());
         Self {
             claim: ObjectKey::new(kind, namespace, &source.claim_name),
             read_only: source.read_only.unwrap_or(false),
             grouping: Grouping::of(pod),
+            name: name.to_owned(),
+            uses,
         }
     }
 
@@ -63,7 +83,7 @@ impl ClaimSpec {
         &self,
         get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
     ) -> Result<Resolved, ClaimError> {
-        let failed = |why| ClaimError { claim: self.claim.clone(), why };
+        let failed = |why| ClaimError::Claim { claim: self.claim.clone(), why };
         let asked = get(&self.claim).and_then(|claim| claim.spec::<PersistentVolumeClaimSpec>());
         let asked = asked.ok_or_else(|| failed(Unusable::NoClaim(self.claim.name.clone())))?;
         let name = asked.volume_name.clone().unwrap_or_default();
@@ -71,6 +91,7 @@ impl ClaimSpec {
         let volume = get(&key).and_then(|volume| volume.spec::<PersistentVolumeSpec>());
         let volume = volume.ok_or_else(|| failed(Unusable::NoVolume(name.clone())))?;
         self.check(&asked, &name, &volume).map_err(failed)?;
+        let block = self.check_mode(volume.volume_mode.as_deref())?;
         let modes = volume.access_modes.unwrap_or_default();
         let access = modes.first().and_then(|mode| Access::named(mode));
         let (Some(volume_name), Some(access)) = (VolumeName::new(&name), access) else {
@@ -86,7 +107,11 @@ impl ClaimSpec {
             }))
         };
         if let Some(local) = volume.local {
-            return Ok(at(local.path, PlaceKind::Local(self.grouping)));
+            let kind = if block { PlaceKind::Device } else { PlaceKind::Local(self.grouping) };
+            return Ok(at(local.path, kind));
+        }
+        if volume.host_path.is_some() && block {
+            return Err(failed(Unusable::NotBlock(name)));
         }
         if let Some(HostPathVolumeSource { path, type_ }) = volume.host_path {
             let kind = type_.as_deref().unwrap_or_default().parse();
@@ -106,10 +131,23 @@ impl ClaimSpec {
             persistent: Some(Persistent {
                 volume: volume_name,
                 access,
+                block,
                 mount_options: volume.mount_options.unwrap_or_default(),
                 stage_secret: secret(csi.node_stage_secret_ref.as_ref()),
             }),
         })))
+    }
+
+    /// Is it a device, and used as what it is?
+    fn check_mode(&self, mode: Option<&str>) -> Result<bool, ClaimError> {
+        let mode = mode.filter(|mode| !mode.is_empty()).unwrap_or("Filesystem");
+        let block = mode == "Block";
+        let wrong = |used| ClaimError::Mode { volume: self.name.clone(), mode: mode.into(), used };
+        match self.uses {
+            Uses { mounted: true, .. } if block => Err(wrong("volumeMounts")),
+            Uses { mapped: true, .. } if !block => Err(wrong("volumeDevices")),
+            _ => Ok(block),
+        }
     }
 
     /// Is the volume one for this claim?
@@ -128,6 +166,10 @@ impl ClaimSpec {
             return Err(Unusable::ForAnother { volume: volume_name(), claim });
         }
         let modes = volume.access_modes.as_deref().unwrap_or_default();
+        let mode = |mode: &Option<String>| mode.as_deref() == Some("Block");
+        if mode(&asked.volume_mode) != mode(&volume.volume_mode) {
+            return Err(Unusable::OtherMode { volume: volume_name() });
+        }
         match asked.access_modes.iter().flatten().find(|mode| !modes.contains(mode)) {
             Some(mode) => Err(Unusable::NoMode { volume: volume_name(), mode: mode.clone() }),
             None => Ok(()),
@@ -169,16 +211,31 @@ pub(super) enum PlaceKind {
     Local(Grouping),
     /// The host's, as it is.
     HostPath(HostPathType),
+    /// A block device, to be used as one.
+    Device,
 }
 
 /// A claim stands for no volume, in upstream's words as far as it has any.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("error processing PVC {}/{}: {why}", .claim.namespace, .claim.name)]
-pub struct ClaimError {
-    /// Which.
-    pub claim: ObjectKey,
-    /// Why.
-    pub why: Unusable,
+pub enum ClaimError {
+    /// For none at all.
+    #[error("error processing PVC {}/{}: {why}", .claim.namespace, .claim.name)]
+    Claim {
+        /// Which claim.
+        claim: ObjectKey,
+        /// Why.
+        why: Unusable,
+    },
+    /// For none that can be used as the pod does.
+    #[error("volume {volume} has volumeMode {mode}, but is specified in {used}")]
+    Mode {
+        /// The volume's name in the pod.
+        volume: String,
+        /// What it is.
+        mode: String,
+        /// The field that names it.
+        used: &'static str,
+    },
 }
 
 /// Why a claim stands for no volume.
@@ -209,6 +266,18 @@ pub enum Unusable {
         /// What it lacks.
         mode: String,
     },
+    /// The claim is for a device and the volume is none, or the reverse.
+    #[error("PVC is not bound: volume {volume:?} has another volumeMode than the claim")]
+    OtherMode {
+        /// The volume.
+        volume: String,
+    },
+    /// The volume is a path of the host, which is never a device.
+    #[error(
+        "volume {0:?} is a hostPath, which cannot have volumeMode Block; name the device in \
+         `local` instead"
+    )]
+    NotBlock(String),
     /// The volume's path is of a type that does not exist.
     #[error("{0}")]
     Type(String),

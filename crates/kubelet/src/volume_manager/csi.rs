@@ -12,7 +12,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::CSIVolumeSource;
 use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind};
 use mounts::ownership::ChangePolicy;
-use plugin_apis::csi::volume_capability::{self, AccessType, MountVolume};
+use plugin_apis::csi::volume_capability::{self, AccessType, BlockVolume, MountVolume};
 use plugin_apis::csi::{
     AccessMode, NodeCapability, NodePublishVolumeRequest, NodeStageVolumeRequest, VolumeCapability,
 };
@@ -78,6 +78,8 @@ pub struct Persistent {
     pub volume: VolumeName,
     /// Who may use it at the same time.
     pub access: Access,
+    /// It is a device, not a file system.
+    pub block: bool,
     /// How it is mounted.
     pub mount_options: Vec<String>,
     /// Where the credentials for the shared mount are.
@@ -214,6 +216,11 @@ impl CsiSpec {
         self.grouping.fs_group.filter(|_| may && alone)
     }
 
+    /// It is a device, not a file system.
+    pub(super) fn is_block(&self) -> bool {
+        self.persistent.as_ref().is_some_and(|persistent| persistent.block)
+    }
+
     fn capability(&self, capabilities: &BTreeSet<NodeCapability>) -> VolumeCapability {
         let group = self.grouping.fs_group.filter(|_| Self::driver_owns(capabilities));
         let options = self.persistent.as_ref().map(|persistent| &persistent.mount_options);
@@ -224,7 +231,10 @@ impl CsiSpec {
         };
         let mode = self.access().mode(capabilities) as i32;
         VolumeCapability {
-            access_type: Some(AccessType::Mount(mount)),
+            access_type: Some(match self.is_block() {
+                true => AccessType::Block(BlockVolume {}),
+                false => AccessType::Mount(mount),
+            }),
             access_mode: Some(volume_capability::AccessMode { mode }),
         }
     }

@@ -1,6 +1,6 @@
 //! Which volumes a pod needs, and how each is to be made. Pure.
 //!
-//! Only volumes that some container mounts count. Image volumes are the
+//! Only volumes that some container mounts, or has as a device, count. Image volumes are the
 //! runtime's. Upstream: desired_state_of_world_populator.go, pkg/volume/emptydir.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
     Container, EmptyDirVolumeSource, EphemeralContainer, HostPathVolumeSource, PodSpec, Volume,
-    VolumeMount,
+    VolumeDevice, VolumeMount,
 };
 use kubelet_model::quantity::Quantity;
 use kubelet_model::{ConfigObject, DesiredPod, EventObject, ObjectKey};
 use mounts::host_path::{HostPathError, HostPathType};
 
-use super::claims::ClaimSpec;
+use super::claims::{ClaimSpec, Uses};
 use super::csi::{self, CsiSpec};
 use super::layout::VolumeName;
 use super::payload::{self, PayloadSpec};
@@ -95,15 +95,22 @@ pub struct NodeFacts<'a> {
     pub rules: &'a Rules,
 }
 
-/// The volumes of a pod; `None` if no container mounts any.
+/// The volumes of a pod; `None` if no container uses any.
 pub fn of_pod(pod: &DesiredPod, node: NodeFacts<'_>) -> Option<PodVolumes> {
     let spec = pod.spec();
-    let used: BTreeSet<&str> = mounts(spec).map(|mount| mount.name.as_str()).collect();
+    let mounted: BTreeSet<&str> = mounts(spec).map(|mount| mount.name.as_str()).collect();
+    let mapped: BTreeSet<&str> = devices(spec).map(|device| device.name.as_str()).collect();
+    let uses = |volume: &Volume| Uses {
+        mounted: mounted.contains(volume.name.as_str()),
+        mapped: mapped.contains(volume.name.as_str()),
+    };
     let all = spec.volumes.iter().flatten();
-    let needed = all.filter(|volume| used.contains(volume.name.as_str()) && volume.image.is_none());
-    let named = needed.filter_map(|volume| Some((VolumeName::new(&volume.name)?, volume)));
-    let volumes: BTreeMap<_, _> =
-        named.map(|(name, volume)| (name, wanted(volume, pod, node))).collect();
+    let used = all.map(|volume| (volume, uses(volume)));
+    let needed = used.filter(|(volume, uses)| *uses != Uses::default() && volume.image.is_none());
+    let named = needed.filter_map(|(volume, uses)| {
+        Some((VolumeName::new(&volume.name)?, wanted(volume, uses, pod, node)))
+    });
+    let volumes: BTreeMap<_, _> = named.collect();
     let shares = |mount: &VolumeMount| {
         matches!(mount.mount_propagation.as_deref(), Some("HostToContainer" | "Bidirectional"))
     };
@@ -139,8 +146,20 @@ fn mounts(spec: &PodSpec) -> impl Iterator<Item = &VolumeMount> {
     plain.chain(ephemeral).flatten()
 }
 
-fn wanted(volume: &Volume, pod: &DesiredPod, node: NodeFacts<'_>) -> Wanted {
+/// Every device of every container.
+fn devices(spec: &PodSpec) -> impl Iterator<Item = &VolumeDevice> {
+    let init = spec.init_containers.iter().flatten();
+    let plain = init.chain(&spec.containers).flat_map(|c: &Container| c.volume_devices.iter());
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let ephemeral = ephemeral.flat_map(|c: &EphemeralContainer| c.volume_devices.iter());
+    plain.chain(ephemeral).flatten()
+}
+
+fn wanted(volume: &Volume, uses: Uses, pod: &DesiredPod, node: NodeFacts<'_>) -> Wanted {
     let spec = pod.spec();
+    if uses.mapped && volume.persistent_volume_claim.is_none() {
+        return Wanted::Refused("only a persistentVolumeClaim can be in volumeDevices".to_owned());
+    }
     let fs_group = spec.security_context.as_ref().and_then(|context| context.fs_group);
     let fs_group = fs_group.and_then(|id| u32::try_from(id).ok());
     if let Some((kind, sources)) = payload::sources_of(volume, pod, node.allocatable) {
@@ -153,7 +172,7 @@ fn wanted(volume: &Volume, pod: &DesiredPod, node: NodeFacts<'_>) -> Wanted {
         return Wanted::Csi(Arc::new(csi::inline(&volume.name, source, pod)));
     }
     if let Some(source) = &volume.persistent_volume_claim {
-        return Wanted::Claim(Arc::new(ClaimSpec::of(source, pod)));
+        return Wanted::Claim(Arc::new(ClaimSpec::of(source, pod, &volume.name, uses)));
     }
     let made = match (&volume.empty_dir, &volume.host_path) {
         (Some(source), None) => {

@@ -125,6 +125,12 @@ impl PodLayout {
         is_part(uid.as_str()).then(|| Self { dir: pod_dir(root_dir, uid) })
     }
 
+    /// The pod's uid.
+    pub fn uid(&self) -> &str {
+        // It is one part of a path, and text.
+        self.dir.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+    }
+
     /// Where everything of the pod lies.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -143,6 +149,16 @@ impl PodLayout {
     /// Where a volume lies.
     pub fn volume_dir(&self, plugin: &PluginName, name: &VolumeName) -> PathBuf {
         self.plugin_dir(plugin).join(name.as_str())
+    }
+
+    /// Where the links to block devices lie, by kind.
+    pub fn devices_dir(&self) -> PathBuf {
+        self.dir.join("volumeDevices")
+    }
+
+    /// The link to the device of a block volume.
+    pub fn device_link(&self, plugin: &PluginName, name: &VolumeName) -> PathBuf {
+        self.devices_dir().join(plugin.as_dir()).join(name.as_str())
     }
 
     /// What is noted about a volume.
@@ -174,6 +190,7 @@ mod tests {
             layout.volume_dir(&plugin, &name),
             layout.ready_marker(&plugin, &name),
             layout.sub_paths_dir(),
+            layout.device_link(&PluginName::csi(), &name),
         ]
         .map(|path| path.display().to_string());
         assert_eq!(
@@ -182,8 +199,10 @@ mod tests {
                 "/r/pods/u1/volumes/kubernetes.io~empty-dir/data",
                 "/r/pods/u1/plugins/kubernetes.io~empty-dir/data/ready",
                 "/r/pods/u1/volume-subpaths",
+                "/r/pods/u1/volumeDevices/kubernetes.io~csi/data",
             ]
         );
+        assert_eq!(layout.uid(), "u1");
         assert_eq!(plugin.plain(), "kubernetes.io/empty-dir");
     }
 

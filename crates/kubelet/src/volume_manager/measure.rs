@@ -33,7 +33,7 @@ pub enum Measure {
         /// The volume, as the driver knows it.
         handle: String,
     },
-    /// It is the host's own, as it is; as upstream, nobody measures it.
+    /// It is the host's own, as it is, or a device; nobody measures it.
     Not,
 }
 
@@ -59,12 +59,13 @@ impl Measure {
                 Self::Driver { driver: spec.driver.clone(), handle: spec.handle.clone() }
             }
             Wanted::Claim(claim) => match claim.resolve(get) {
+                Ok(Resolved::Driver(spec)) if spec.is_block() => Self::Not,
                 Ok(Resolved::Driver(spec)) => {
                     Self::Driver { driver: spec.driver.clone(), handle: spec.handle.clone() }
                 }
                 Ok(Resolved::Place(spec)) => match spec.kind {
                     PlaceKind::Local(_) => Self::FileSystem,
-                    PlaceKind::HostPath(_) => Self::Not,
+                    PlaceKind::HostPath(_) | PlaceKind::Device => Self::Not,
                 },
                 Err(_) => Self::Not,
             },

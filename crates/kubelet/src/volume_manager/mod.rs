@@ -63,6 +63,8 @@ pub struct VolumeMountable {
     pub managed: bool,
     /// Which PersistentVolume it is; parts of one are bound under its name.
     pub persistent: Option<VolumeName>,
+    /// Of a block device, which the path leads to: where the node has it.
+    pub device: Option<PathBuf>,
 }
 
 /// Volumes by name.
@@ -86,6 +88,8 @@ pub enum Step {
     Process,
     /// To be mounted, or unmounted.
     Mount,
+    /// To be given to containers as a device.
+    Map,
 }
 
 /// How a pod's volumes are.

@@ -42,6 +42,8 @@ pub(super) struct Found {
     pub name: VolumeName,
     /// Its kind; `None` if only parts of it are bound somewhere.
     pub plugin: Option<PluginName>,
+    /// It is a block device.
+    pub device: bool,
 }
 
 impl Found {
@@ -104,8 +106,8 @@ pub(super) type Contents = BTreeMap<VolumeName, Result<Ingredients, Lack>>;
 /// What is missing, so that a volume cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lack {
-    /// To do what.
-    pub step: Step,
+    /// To do what; `None` if it is not even known what the volume is.
+    pub to: Option<Doing>,
     /// Why it cannot be done.
     pub why: String,
 }
@@ -113,7 +115,38 @@ pub(super) struct Lack {
 impl Lack {
     /// It is known what the volume is, but it cannot be mounted.
     pub(super) fn to_mount(why: String) -> Self {
-        Self { step: Step::Mount, why }
+        Self { to: Some(Doing::SetUp), why }
+    }
+}
+
+/// What is done to make a volume, as upstream calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doing {
+    /// A file system for one pod.
+    SetUp,
+    /// The file system that pods share.
+    MountDevice,
+    /// A device that pods share.
+    SetUpDevice,
+    /// A device for one pod.
+    MapPodDevice,
+}
+
+impl Doing {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::SetUp => "MountVolume.SetUp",
+            Self::MountDevice => "MountVolume.MountDevice",
+            Self::SetUpDevice => "MapVolume.SetUpDevice",
+            Self::MapPodDevice => "MapVolume.MapPodDevice",
+        }
+    }
+
+    fn step(self) -> Step {
+        match self {
+            Self::SetUp | Self::MountDevice => Step::Mount,
+            Self::SetUpDevice | Self::MapPodDevice => Step::Map,
+        }
     }
 }
 
@@ -130,8 +163,7 @@ pub(super) enum Ingredients {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Failure {
-    /// Which step failed, as upstream calls it.
-    step: &'static str,
+    doing: Doing,
     message: String,
     count: u32,
     retry_at: Mono,
@@ -151,8 +183,8 @@ pub(super) enum Outcome {
     Undone,
     /// It failed.
     Failed(String),
-    /// The mount that pods share could not be made.
-    DeviceFailed(String),
+    /// A volume could not be made; what was being done, and why it failed.
+    NotMade(Doing, String),
 }
 
 /// What to do now, what others are told, and when time alone changes the plan.
@@ -179,17 +211,25 @@ impl Observed {
     /// An operation begins.
     pub(super) fn note_begun(&mut self, op: &Op, goal: &Goal, contents: &Contents) {
         let (Op::SetUp(name), Goal::Mount(pod)) = (op, goal) else { return };
+        let mut device = false;
         let (name, plugin) = match (pod.volumes.get(name), contents.get(name)) {
             (Some(Wanted::EmptyDir { .. }), _) => (name, Some(PluginName::empty_dir())),
             (Some(Wanted::Payload(spec)), _) => (name, Some(spec.kind.plugin())),
-            (_, Some(Ok(Ingredients::Driver(spec)))) => (spec.place(name), Some(PluginName::csi())),
+            (_, Some(Ok(Ingredients::Driver(spec)))) => {
+                device = spec.is_block();
+                (spec.place(name), Some(PluginName::csi()))
+            }
             (_, Some(Ok(Ingredients::Place(spec)))) => match spec.kind {
                 PlaceKind::Local(_) => (&spec.volume, Some(PluginName::local())),
                 PlaceKind::HostPath(_) => (&spec.volume, None),
+                PlaceKind::Device => {
+                    device = true;
+                    (&spec.volume, Some(PluginName::local()))
+                }
             },
             _ => (name, None),
         };
-        self.begun.insert(Found { name: name.clone(), plugin });
+        self.begun.insert(Found { name: name.clone(), plugin, device });
     }
 
     /// Is a driver needed to go on?
@@ -207,15 +247,15 @@ impl Observed {
     /// An operation has ended.
     pub(super) fn note(&mut self, op: Op, outcome: Outcome, now: Mono) {
         let failed = match &outcome {
-            Outcome::Failed(message) => Some(("SetUp", message.clone())),
-            Outcome::DeviceFailed(message) => Some(("MountDevice", message.clone())),
+            Outcome::Failed(message) => Some((Doing::SetUp, message.clone())),
+            Outcome::NotMade(doing, message) => Some((*doing, message.clone())),
             _ => None,
         };
-        if let Some((step, message)) = failed {
+        if let Some((doing, message)) = failed {
             let count = self.failures.get(&op).map_or(0, |failure| failure.count);
             let pause = PAUSE_FIRST.saturating_mul(1 << count.min(16)).min(PAUSE_MAX);
             let count = count.saturating_add(1);
-            self.failures.insert(op, Failure { step, message, count, retry_at: now + pause });
+            self.failures.insert(op, Failure { doing, message, count, retry_at: now + pause });
             return;
         }
         match (&op, outcome) {
@@ -257,13 +297,13 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
         match next {
             Next::Nothing => {}
             Next::SetUp => due.push(Op::SetUp(name.clone())),
-            Next::Impossible(Step::Process, why) => problems.push(Problem {
+            Next::Impossible(None, why) => problems.push(Problem {
                 volume: name.to_string(),
                 step: Step::Process,
                 message: why.to_owned(),
             }),
-            Next::Impossible(Step::Mount, why) => {
-                problems.push(set_up_problem(name, "SetUp", why));
+            Next::Impossible(Some(doing), why) => {
+                problems.push(set_up_problem(name, doing, why));
             }
         }
     }
@@ -273,7 +313,7 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
     }
     let paced = pace(due, observed, now);
     problems.extend(paced.failed.iter().map(|(op, failure)| match op {
-        Op::SetUp(name) => set_up_problem(name, failure.step, &failure.message),
+        Op::SetUp(name) => set_up_problem(name, failure.doing, &failure.message),
         _ => of_all(failure),
     }));
     let state = if missing.is_empty() && !share_first {
@@ -305,7 +345,7 @@ enum Next<'a> {
     Nothing,
     SetUp,
     /// Nothing helps but another manifest; why.
-    Impossible(Step, &'a str),
+    Impossible(Option<Doing>, &'a str),
 }
 
 /// Whether a volume is there, and what it needs. One whose files are older than
@@ -319,14 +359,14 @@ fn standing<'a>(
     let made = observed.made.get(name);
     let same = made.is_some_and(|made| made.wanted == *wanted);
     match wanted {
-        Wanted::Refused(why) => (false, Next::Impossible(Step::Mount, why)),
+        Wanted::Refused(why) => (false, Next::Impossible(Some(Doing::SetUp), why)),
         Wanted::Payload(spec) => {
             let kind =
                 |made: &Made| matches!(&made.wanted, Wanted::Payload(s) if s.kind == spec.kind);
             let is_there = made.is_some_and(kind);
             let next = match contents.get(name) {
                 None | Some(Ok(Ingredients::Driver(_) | Ingredients::Place(_))) => Next::Nothing,
-                Some(Err(lack)) => Next::Impossible(lack.step, &lack.why),
+                Some(Err(lack)) => Next::Impossible(lack.to, &lack.why),
                 Some(Ok(Ingredients::Files(content))) => {
                     let shown = made.and_then(|made| made.digest.as_ref());
                     let settled = is_there && shown == Some(&content.digest);
@@ -336,7 +376,7 @@ fn standing<'a>(
             (is_there, next)
         }
         Wanted::Csi(_) | Wanted::Claim(_) if !same => match contents.get(name) {
-            Some(Err(lack)) => (false, Next::Impossible(lack.step, &lack.why)),
+            Some(Err(lack)) => (false, Next::Impossible(lack.to, &lack.why)),
             _ => (false, Next::SetUp),
         },
         _ => (same, if same { Next::Nothing } else { Next::SetUp }),
@@ -366,10 +406,12 @@ fn plan_release(observed: &Observed, now: Mono) -> Plan {
     let problem = |(op, failure): &(Op, &Failure)| match op {
         Op::TearDown(found) => Problem {
             volume: found.name.to_string(),
-            step: Step::Mount,
+            step: if found.device { Step::Map } else { Step::Mount },
             message: format!(
-                "UnmountVolume.TearDown failed for volume \"{}\" : {}",
-                found.name, failure.message
+                "{} failed for volume \"{}\" : {}",
+                if found.device { "UnmapVolume.UnmapPodDevice" } else { "UnmountVolume.TearDown" },
+                found.name,
+                failure.message
             ),
         },
         _ => of_all(failure),
@@ -410,10 +452,10 @@ fn of_all(failure: &Failure) -> Problem {
     Problem { volume: String::new(), step: Step::Mount, message: failure.message.clone() }
 }
 
-fn set_up_problem(name: &VolumeName, step: &str, why: &str) -> Problem {
+fn set_up_problem(name: &VolumeName, doing: Doing, why: &str) -> Problem {
     Problem {
         volume: name.to_string(),
-        step: Step::Mount,
-        message: format!("MountVolume.{step} failed for volume \"{name}\" : {why}"),
+        step: doing.step(),
+        message: format!("{} failed for volume \"{name}\" : {why}", doing.as_str()),
     }
 }

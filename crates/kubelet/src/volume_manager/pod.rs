@@ -17,10 +17,10 @@ use tokio::time::sleep;
 use super::clean::Place;
 use super::desired::Wanted;
 use super::devices::Devices;
-use super::layout::PodLayout;
+use super::layout::{PodLayout, VolumeName};
 use super::plan::{self, Contents, Goal, Ingredients, Lack, Observed, Op, Outcome, Plan};
 use super::plugins::NotMade;
-use super::{Problem, Step, VolumeState, plugins, pod_event, reconstruct};
+use super::{Problem, Step, VolumeMountable, VolumeState, plugins, pod_event, reconstruct};
 use crate::events::Recorder;
 use crate::object_cache::{ObjectWatch, Objects};
 use crate::plugin_manager::{DriverWatch, Drivers};
@@ -163,9 +163,11 @@ impl PodTask {
                     Some(Ingredients::Driver(_) | Ingredients::Place(_)) | None => None,
                 };
                 match made {
-                    Ok(made) => Outcome::Made(wanted.clone(), made, digest),
-                    Err(NotMade { device: true, why }) => Outcome::DeviceFailed(why),
-                    Err(NotMade { device: false, why }) => Outcome::Failed(why),
+                    Ok(made) => {
+                        self.tell_of_device(&pod.object, name, &made);
+                        Outcome::Made(wanted.clone(), made, digest)
+                    }
+                    Err(NotMade { doing, why }) => Outcome::NotMade(doing, why),
                 }
             }
             // No plan asks for this.
@@ -199,8 +201,12 @@ impl PodTask {
             }
             told.insert(volume.clone(), message.clone());
             tracing::warn!(pod = %self.uid, volume, error = message, "volume not ready; trying again");
-            if let (Goal::Mount(pod), Step::Mount) = (goal, step) {
-                self.record(&pod.object, message);
+            if let Goal::Mount(pod) = goal {
+                match step {
+                    Step::Process => {}
+                    Step::Mount => self.record(&pod.object, "FailedMount", message),
+                    Step::Map => self.record(&pod.object, "FailedMapVolume", message),
+                }
             }
         }
     }
@@ -222,7 +228,7 @@ impl PodTask {
         match told {
             Some(told) if told.text == text && told.again_at > now => Some(told.again_at),
             _ => {
-                self.record(&pod.object, &pod_event::event(&text));
+                self.record(&pod.object, "FailedMount", &pod_event::event(&text));
                 let again_at = now + self.jitter.spread(pod_event::PAUSE);
                 *told = Some(Told { text, again_at });
                 Some(again_at)
@@ -230,8 +236,22 @@ impl PodTask {
         }
     }
 
-    fn record(&self, object: &EventObject, message: &str) {
-        self.recorder.record(object, EventType::Warning, "FailedMount", message);
+    /// Says that the pod has a device, as upstream: where the node has it, and where
+    /// the pod.
+    fn tell_of_device(&self, object: &EventObject, name: &VolumeName, made: &VolumeMountable) {
+        let (Some(global), link) = (&made.device, &made.host_path) else { return };
+        let dir = link.parent().unwrap_or(link);
+        for (what, path) in [("globalMapPath", global.as_path()), ("volumeMapPath", dir)] {
+            let text = format!(
+                "MapVolume.MapPodDevice succeeded for volume \"{name}\" {what} \"{}\"",
+                path.display()
+            );
+            self.recorder.record(object, EventType::Normal, "SuccessfulMountVolume", text);
+        }
+    }
+
+    fn record(&self, object: &EventObject, reason: &'static str, message: &str) {
+        self.recorder.record(object, EventType::Warning, reason, message);
     }
 }
 

@@ -10,7 +10,8 @@ use super::layout::{PluginName, PodLayout, VolumeName};
 use super::plan::Found;
 use crate::ports::{VolumeError, VolumeHost};
 
-/// Every volume with a directory, and every one with parts bound elsewhere.
+/// Every volume with a directory, every block device with a link, and every volume with
+/// parts bound elsewhere.
 pub(super) async fn look(
     host: &dyn VolumeHost,
     layout: &PodLayout,
@@ -20,11 +21,24 @@ pub(super) async fn look(
         let Some(plugin) = PluginName::of_dir(&plugin) else { continue };
         for name in host.dirs_in(&layout.plugin_dir(&plugin)).await? {
             let name = VolumeName::new(&name);
-            found.extend(name.map(|name| Found { name, plugin: Some(plugin.clone()) }));
+            let plugin = Some(plugin.clone());
+            found.extend(name.map(|name| Found { name, plugin, device: false }));
+        }
+    }
+    for plugin in host.dirs_in(&layout.devices_dir()).await? {
+        let Some(plugin) = PluginName::of_dir(&plugin) else { continue };
+        for name in host.files_in(&layout.devices_dir().join(plugin.as_dir())).await? {
+            let name = VolumeName::new(&name);
+            let plugin = Some(plugin.clone());
+            found.extend(name.map(|name| Found { name, plugin, device: true }));
         }
     }
     for name in host.dirs_in(&layout.sub_paths_dir()).await? {
-        found.extend(VolumeName::new(&name).map(|name| Found { name, plugin: None }));
+        found.extend(VolumeName::new(&name).map(|name| Found {
+            name,
+            plugin: None,
+            device: false,
+        }));
     }
     Ok(found)
 }

@@ -1,5 +1,6 @@
 //! Plans as tables, wanted volumes of pods, and a task against real directories.
 
+mod block;
 mod claims;
 mod clean;
 mod csi;
@@ -117,7 +118,13 @@ fn huge_pages_are_those_the_pod_requests() {
 }
 
 fn made(path: &str) -> VolumeMountable {
-    VolumeMountable { host_path: path.into(), read_only: false, managed: true, persistent: None }
+    VolumeMountable {
+        host_path: path.into(),
+        read_only: false,
+        managed: true,
+        persistent: None,
+        device: None,
+    }
 }
 
 fn at(milliseconds: u64) -> Mono {
@@ -180,9 +187,9 @@ fn a_release_undoes_what_was_begun_and_what_is_found() {
     observed.turn_to_release();
     let goal = Goal::Release;
     assert_eq!(plan(&goal, &observed, &Contents::new(), at(0)).ops, [Op::Look]);
-    let part = Found { name: name("host"), plugin: None };
+    let part = Found { name: name("host"), plugin: None, device: false };
     observed.note(Op::Look, Outcome::Left(BTreeSet::from([part.clone()])), at(0));
-    let begun = Found { name: name("v"), plugin: Some(PluginName::empty_dir()) };
+    let begun = Found { name: name("v"), plugin: Some(PluginName::empty_dir()), device: false };
     let ops = [Op::TearDown(part.clone()), Op::TearDown(begun.clone())];
     assert_eq!(plan(&goal, &observed, &Contents::new(), at(0)).ops, ops);
     observed.note(ops[0].clone(), Outcome::Undone, at(0));

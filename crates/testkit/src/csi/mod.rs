@@ -3,9 +3,10 @@
 //! Owns `plugins/NAME` in the kubelet's directory (its socket and the volumes,
 //! each a directory), its socket in `plugins_registry`, and the mounts it
 //! makes below the kubelet's directory; it takes them away when dropped, also
-//! when the test panics. Volumes come into being when first asked for. There
-//! are no block volumes and there is no Controller service.
+//! when the test panics. Volumes come into being when first asked for; a block
+//! volume is a file behind a loop device. There is no Controller service.
 
+mod blocks;
 mod script;
 mod serve;
 mod service;
@@ -87,11 +88,12 @@ impl CsiDriver {
             fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         }
         let registry_socket = registry.join(format!("{}-reg.sock", options.name));
+        let stages = options.capabilities.contains(&NodeCapability::StageUnstageVolume);
         let shared = Shared {
             options,
             socket: dir.join("csi.sock"),
             script: Script::default(),
-            volumes: Volumes::new(kubelet_dir, dir.join("volumes")),
+            volumes: Volumes::new(kubelet_dir, dir.join("volumes"), stages),
             conditions: Mutex::default(),
         };
         let shared = Arc::new(shared);
@@ -169,6 +171,11 @@ impl CsiDriver {
     /// Where the files of a volume are, mounted or not.
     pub fn volume_dir(&self, volume: &str) -> PathBuf {
         self.shared.volumes.data(volume)
+    }
+
+    /// The device of a block volume, while the node has it.
+    pub fn device_of(&self, volume: &str) -> Result<Option<PathBuf>> {
+        Ok(self.shared.volumes.device(volume)?)
     }
 
     /// Everywhere a volume is mounted.

@@ -1,11 +1,11 @@
-//! The volumes of a driver: directories, bound to where callers want them.
+//! The volumes of a driver: directories, or devices, bound to where callers want them.
 //!
 //! Answers come from the disk and the mount table alone, as they must in a
 //! driver that may crash at any time. Touches nothing outside the kubelet's
 //! directory. Notes the mounts it makes, only to clean up after a test.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Component, Path, PathBuf};
@@ -27,17 +27,19 @@ pub(super) struct Volumes {
     /// The kubelet's directory; its path has no symbolic links.
     root: PathBuf,
     /// One directory per volume, with `data` and perhaps `size` in it.
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     made: Mutex<BTreeSet<PathBuf>>,
+    /// The driver stages volumes.
+    stages: bool,
 }
 
-fn failed(what: &str, path: &Path, err: impl Into<io::Error>) -> Status {
+pub(super) fn failed(what: &str, path: &Path, err: impl Into<io::Error>) -> Status {
     Status::internal(format!("cannot {what} {}: {}", path.display(), err.into()))
 }
 
 impl Volumes {
-    pub(super) fn new(root: &Path, dir: PathBuf) -> Self {
-        Self { root: root.to_owned(), dir, made: Mutex::default() }
+    pub(super) fn new(root: &Path, dir: PathBuf, stages: bool) -> Self {
+        Self { root: root.to_owned(), dir, made: Mutex::default(), stages }
     }
 
     /// Where the volume's files are.
@@ -94,6 +96,9 @@ impl Volumes {
     ) -> Result<(), Status> {
         self.check_id(volume)?;
         let staging = self.below(staging)?;
+        if wanted.block {
+            return self.attach(volume, context).map(drop);
+        }
         let data = self.prepare(volume, wanted, context)?;
         self.bind(&data, &staging, wanted.flags)
     }
@@ -109,6 +114,18 @@ impl Volumes {
     ) -> Result<(), Status> {
         self.check_id(volume)?;
         let target = self.below(target)?;
+        if wanted.block {
+            let device = match (staging, self.device(volume)?) {
+                (_, Some(device)) => device,
+                (None, None) => self.attach(volume, context)?,
+                (Some(_), None) => {
+                    return Err(Status::failed_precondition(format!("{volume} is not staged")));
+                }
+            };
+            let made = OpenOptions::new().write(true).create(true).truncate(false).open(&target);
+            made.map_err(|err| failed("create", &target, err))?;
+            return self.bind(&device, &target, wanted.flags);
+        }
         let source = match staging {
             Some(staging) => self.mounted_at(volume, staging).map_err(|_| {
                 Status::failed_precondition(format!("{volume} is not staged at {staging:?}"))
@@ -127,7 +144,12 @@ impl Volumes {
 
     pub(super) fn unpublish(&self, volume: &str, target: &str) -> Result<(), Status> {
         self.check_id(volume)?;
-        self.release(volume, &self.below(target)?)
+        self.release(volume, &self.below(target)?)?;
+        // A driver that stages nothing is done with the device when nobody has it.
+        if self.is_block(volume) && !self.stages && self.mounts_of(volume)?.is_empty() {
+            return self.detach(volume);
+        }
+        Ok(())
     }
 
     pub(super) fn unstage(&self, volume: &str, staging: &str) -> Result<(), Status> {
@@ -137,6 +159,9 @@ impl Volumes {
         if let Some(target) = mounts.iter().find(|path| **path != staging) {
             let target = target.display();
             return Err(Status::failed_precondition(format!("{volume} is in use at {target}")));
+        }
+        if self.is_block(volume) {
+            return self.detach(volume);
         }
         self.release(volume, &staging)
     }
@@ -153,10 +178,15 @@ impl Volumes {
 
     /// Everywhere the volume is mounted.
     pub(super) fn mounts_of(&self, volume: &str) -> Result<Vec<PathBuf>, Status> {
-        let data = self.data(volume);
+        let source = self.source(volume)?;
         let mut mounts = self.mounts()?;
-        mounts.retain(|path| same(path, &data));
+        mounts.retain(|path| same(path, &source));
         Ok(mounts)
+    }
+
+    /// What is bound where callers want the volume.
+    fn source(&self, volume: &str) -> Result<PathBuf, Status> {
+        Ok(self.device(volume)?.unwrap_or_else(|| self.data(volume)))
     }
 
     fn mounts(&self) -> Result<Vec<PathBuf>, Status> {
@@ -188,14 +218,15 @@ impl Volumes {
     /// Unmounts and removes; both may have happened before.
     fn release(&self, volume: &str, target: &Path) -> Result<(), Status> {
         if self.mounts()?.iter().any(|path| path == target) {
-            if !same(target, &self.data(volume)) {
+            if !same(target, &self.source(volume)?) {
                 let shown = target.display();
                 return Err(Status::failed_precondition(format!("{volume} is not at {shown}")));
             }
             unmount(target, UnmountFlags::NOFOLLOW)
                 .map_err(|err| failed("unmount", target, err))?;
         }
-        match fs::remove_dir(target) {
+        let remove = if self.is_block(volume) { fs::remove_file } else { fs::remove_dir };
+        match remove(target) {
             Err(err) if err.kind() != ErrorKind::NotFound => Err(failed("remove", target, err)),
             _ => {
                 lock(&self.made).remove(target);
@@ -210,6 +241,7 @@ impl Volumes {
             // Whatever else is mounted above it goes too.
             while unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).is_ok() {}
         }
+        self.detach_all();
     }
 
     fn check_id(&self, volume: &str) -> Result<(), Status> {

@@ -14,6 +14,8 @@ pub(super) struct Wanted {
     pub(super) flags: MountFlags,
     /// Group that may read and write.
     pub(super) group: Option<u32>,
+    /// A device instead of a directory.
+    pub(super) block: bool,
 }
 
 /// Reads the capability for a driver that offers `offered`.
@@ -38,7 +40,9 @@ pub(super) fn parse(
     // Every file system type will do: the volume is a directory.
     let mount = match &capability.access_type {
         Some(AccessType::Mount(mount)) => mount,
-        Some(AccessType::Block(_)) => return Err(wrong("this driver has no block volumes")),
+        Some(AccessType::Block(_)) => {
+            return Ok(Wanted { flags: MountFlags::empty(), group: None, block: true });
+        }
         None => return Err(wrong("access_type is not set")),
     };
     let group = match mount.volume_mount_group.as_str() {
@@ -49,7 +53,7 @@ pub(super) fn parse(
         group => Some(group.parse().map_err(|_| wrong("volume_mount_group is no number"))?),
     };
     let flags = mount.mount_flags.iter().map(|flag| flag_named(flag));
-    Ok(Wanted { flags: flags.collect::<Result<MountFlags, Status>>()?, group })
+    Ok(Wanted { flags: flags.collect::<Result<MountFlags, Status>>()?, group, block: false })
 }
 
 fn flag_named(name: &str) -> Result<MountFlags, Status> {
@@ -89,14 +93,16 @@ mod tests {
         ]);
         let asked = capability(AccessMode::SingleNodeMultiWriter, mount(&["ro", "nodev"], "7"));
         let flags = MountFlags::RDONLY | MountFlags::NODEV;
-        assert_eq!(parse(Some(&asked), &offers).unwrap(), Wanted { flags, group: Some(7) });
+        let expected = Wanted { flags, group: Some(7), block: false };
+        assert_eq!(parse(Some(&asked), &offers).unwrap(), expected);
+        let device = capability(AccessMode::SingleNodeWriter, AccessType::Block(BlockVolume {}));
+        assert!(parse(Some(&device), &offers).unwrap().block);
         let writer = AccessMode::SingleNodeWriter;
         let refused = [
             (asked, "SINGLE_NODE_MULTI_WRITER"),
             (capability(writer, mount(&[], "7")), "VOLUME_MOUNT_GROUP"),
             (capability(AccessMode::Unknown, mount(&[], "")), "access_mode"),
             (capability(writer, mount(&["user=me"], "")), "mount flag"),
-            (capability(writer, AccessType::Block(BlockVolume {})), "block"),
         ];
         for (asked, why) in refused {
             let status = parse(Some(&asked), &BTreeSet::new()).unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use mounts::mount::{HugePages, Tmpfs};
@@ -41,6 +41,46 @@ pub(super) fn bind(source: &Path, target: &Path, read_only: bool) -> Result<(), 
     }
     let how = Bind { recursive: false, read_only };
     Ok(mounts::bind(&Place::follow(source)?, target, how)?)
+}
+
+pub(super) fn bind_file(source: &Path, target: &Path) -> Result<(), VolumeError> {
+    let device = |path: &Path| {
+        let facts = std::fs::metadata(path).map_err(|error| failed("look at", path, &error))?;
+        Ok::<_, VolumeError>((facts.rdev(), facts.dev(), facts.ino()))
+    };
+    if mounts::table::is_mount_point(target)? {
+        if device(source)? == device(target)? {
+            return Ok(());
+        }
+        // Another device has the name by now.
+        unmount_all(target)?;
+    }
+    mark(target)?;
+    let how = Bind { recursive: false, read_only: false };
+    Ok(mounts::bind(&Place::follow(source)?, target, how)?)
+}
+
+pub(super) fn link(target: &Path, link: &Path) -> Result<(), VolumeError> {
+    let fail = |error: io::Error| failed("link", link, &error);
+    if let Some(dir) = link.parent() {
+        mounts::make_dir(dir, 0o750)?;
+    }
+    match std::fs::read_link(link) {
+        Ok(found) if found == target => return Ok(()),
+        Ok(_) => unlink(link)?,
+        Err(error) if is_absent(&error) => {}
+        Err(error) => return Err(fail(error)),
+    }
+    std::os::unix::fs::symlink(target, link).map_err(fail)
+}
+
+pub(super) fn unlink(path: &Path) -> Result<(), VolumeError> {
+    match std::fs::remove_file(path) {
+        Err(error) if !is_absent(&error) && error.kind() != io::ErrorKind::IsADirectory => {
+            Err(failed("remove", path, &error))
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn unmount_all(path: &Path) -> Result<(), VolumeError> {
@@ -85,7 +125,8 @@ pub(super) fn mark(path: &Path) -> Result<(), VolumeError> {
     made.map(drop).map_err(|error| failed("create", path, &error))
 }
 
-pub(super) fn dirs_in(dir: &Path) -> Result<Vec<String>, VolumeError> {
+/// Names of the directories, or of all else.
+pub(super) fn names_in(dir: &Path, dirs: bool) -> Result<Vec<String>, VolumeError> {
     let fail = |error: io::Error| failed("list", dir, &error);
     let entries = match std::fs::read_dir(dir) {
         Err(error) if is_absent(&error) => return Ok(Vec::new()),
@@ -97,7 +138,7 @@ pub(super) fn dirs_in(dir: &Path) -> Result<Vec<String>, VolumeError> {
         // A mount whose server is gone has a kind, too: it is in the listing.
         let is_dir = entry.file_type().map_err(fail)?.is_dir();
         // No agent gives a name that is not UTF-8.
-        names.extend(entry.file_name().into_string().ok().filter(|_| is_dir));
+        names.extend(entry.file_name().into_string().ok().filter(|_| is_dir == dirs));
     }
     names.sort();
     Ok(names)

@@ -6,6 +6,7 @@
 //! that has anything in it. A volume that pods share is worked on by one at a time.
 //! Upstream: pkg/volume/csi/csi_mounter.go.
 
+mod block;
 mod error;
 mod notes;
 mod staging;
@@ -54,6 +55,9 @@ pub(super) async fn set_up(
     let paths = Paths::of(means, spec.place(name));
     // Whoever shares the volume waits: nobody may count its users meanwhile.
     let mut turn = means.turn(persistent.is_some(), &spec.driver, &spec.handle).await;
+    if let (Some(persistent), Some(turn), true) = (persistent, &mut turn, spec.is_block()) {
+        return block::set_up(means, &driver, spec, persistent, &capabilities, turn).await;
+    }
     let is_new = notes::is_new(means, &paths, spec)?;
     let staging = match (persistent, &mut turn) {
         (Some(persistent), Some(device)) => {
@@ -84,6 +88,7 @@ pub(super) async fn set_up(
         read_only: spec.read_only,
         managed: !spec.read_only,
         persistent: persistent.map(|persistent| persistent.volume.clone()),
+        device: None,
     })
 }
 
@@ -122,6 +127,11 @@ async fn give(means: &Means<'_>, spec: &CsiSpec, target: &Path, gid: u32) -> Res
         tracing::warn!(%path, gid, failed, %error, "not all given to the group");
     }
     Ok(())
+}
+
+/// Has the driver take away what is left of a block volume.
+pub(super) async fn tear_down_device(means: &Means<'_>, name: &VolumeName) -> Result<(), CsiError> {
+    block::tear_down(means, name).await
 }
 
 /// Has the driver unmount what is left of a volume, and removes the rest.

@@ -27,7 +27,13 @@ pub(super) async fn set_up(
     let dir = layout.volume_dir(&plugin, name);
     let ready = layout.ready_marker(&plugin, name);
     ensure(host, &dir, &ready, medium, fs_group).await?;
-    Ok(VolumeMountable { host_path: dir, read_only: false, managed: true, persistent: None })
+    Ok(VolumeMountable {
+        host_path: dir,
+        read_only: false,
+        managed: true,
+        persistent: None,
+        device: None,
+    })
 }
 
 /// Makes the directory, unless the marker says that it was.

@@ -19,5 +19,6 @@ pub(super) async fn set_up(
         read_only: false,
         managed: false,
         persistent: None,
+        device: None,
     })
 }

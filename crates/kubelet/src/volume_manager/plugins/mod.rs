@@ -4,6 +4,7 @@
 //! Owns nothing; every effect goes through the port. Upstream: pkg/volume.
 
 mod csi;
+mod device;
 mod empty_dir;
 mod host_path;
 mod payload;
@@ -13,13 +14,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::claims::{ClaimSpec, Resolved};
+use super::VolumeMountable;
+use super::claims::{ClaimSpec, PlaceKind, Resolved};
 use super::csi::CsiSpec;
 use super::desired::Wanted;
 use super::devices::{Devices, Turn};
 use super::layout::{PluginName, PodLayout, VolumeName};
-use super::plan::{Found, Ingredients, Lack};
-use super::{Step, VolumeMountable};
+use super::plan::{Doing, Found, Ingredients, Lack};
 use crate::object_cache::Objects;
 use crate::plugin_manager::Drivers;
 use crate::ports::{Fs, VolumeError, VolumeHost};
@@ -67,21 +68,21 @@ impl Means<'_> {
 /// Why a volume is not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NotMade {
-    /// It is about a mount that pods share.
-    pub device: bool,
+    /// What was being done.
+    pub doing: Doing,
     /// In upstream's words.
     pub why: String,
 }
 
 impl From<String> for NotMade {
     fn from(why: String) -> Self {
-        Self { device: false, why }
+        Self { doing: Doing::SetUp, why }
     }
 }
 
-impl From<csi::CsiError> for NotMade {
-    fn from(error: csi::CsiError) -> Self {
-        Self { device: error.is_of_device(), why: error.to_string() }
+impl NotMade {
+    fn by_driver(error: &csi::CsiError, block: bool) -> Self {
+        Self { doing: error.doing(block), why: error.to_string() }
     }
 }
 
@@ -103,7 +104,12 @@ pub(super) async fn set_up(
             payload::set_up(host, layout, name, spec, content, at).await
         }
         (Wanted::Csi(_) | Wanted::Claim(_), Some(Ingredients::Driver(spec))) => {
-            return Ok(csi::set_up(means, name, spec).await?);
+            let made = csi::set_up(means, name, spec).await;
+            return made.map_err(|error| NotMade::by_driver(&error, spec.is_block()));
+        }
+        (Wanted::Claim(_), Some(Ingredients::Place(spec))) if spec.kind == PlaceKind::Device => {
+            let made = device::set_up(means, spec).await;
+            return made.map_err(|why| NotMade { doing: Doing::MapPodDevice, why });
         }
         (Wanted::Claim(_), Some(Ingredients::Place(spec))) => {
             return Ok(place::set_up(means, spec).await?);
@@ -125,7 +131,7 @@ pub(super) fn for_driver(
     objects: &Objects,
 ) -> Result<Ingredients, Lack> {
     match csi::obstacle(spec, drivers, objects) {
-        Some(error) => Err(Lack::to_mount(error.to_string())),
+        Some(error) => Err(Lack { to: Some(error.doing(spec.is_block())), why: error.to_string() }),
         None => Ok(Ingredients::Driver(Arc::clone(spec))),
     }
 }
@@ -137,7 +143,7 @@ pub(super) fn for_claim(
     objects: &Objects,
 ) -> Result<Ingredients, Lack> {
     let resolved = claim.resolve(&|key| objects.get(key));
-    match resolved.map_err(|error| Lack { step: Step::Process, why: error.to_string() })? {
+    match resolved.map_err(|error| Lack { to: None, why: error.to_string() })? {
         Resolved::Driver(spec) => for_driver(&spec, drivers, objects),
         Resolved::Place(spec) => Ok(Ingredients::Place(spec)),
     }
@@ -151,6 +157,7 @@ pub(super) async fn tear_down(means: &Means<'_>, found: &Found) -> Result<(), St
     means.host.clean_sub_paths(&root, found.name.as_str()).await.map_err(said)?;
     match &found.plugin {
         None => Ok(()),
+        Some(plugin) if found.device => tear_down_device(means, found, plugin).await,
         Some(plugin) if plugin.as_dir() == PluginName::CSI => {
             csi::tear_down(means, &found.name).await.map_err(|error| error.to_string())
         }
@@ -158,6 +165,23 @@ pub(super) async fn tear_down(means: &Means<'_>, found: &Found) -> Result<(), St
             place::tear_down(means, &found.name).await.map_err(said)
         }
         Some(plugin) => tear_down_own(means, found, plugin).await.map_err(said),
+    }
+}
+
+async fn tear_down_device(
+    means: &Means<'_>,
+    found: &Found,
+    plugin: &PluginName,
+) -> Result<(), String> {
+    match plugin.as_dir() {
+        PluginName::CSI => {
+            csi::tear_down_device(means, &found.name).await.map_err(|e| e.to_string())
+        }
+        PluginName::LOCAL => device::tear_down(means, &found.name).await.map_err(|e| e.to_string()),
+        _ => {
+            let path = means.layout.device_link(plugin, &found.name);
+            Err(VolumeError::Foreign { plugin: plugin.plain(), path }.to_string())
+        }
     }
 }
 

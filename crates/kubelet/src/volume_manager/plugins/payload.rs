@@ -47,5 +47,11 @@ pub(super) async fn set_up(
         let path = dir.display();
         tracing::warn!(%path, failed = owned.failed, %error, "not all given to the group");
     }
-    Ok(VolumeMountable { host_path: dir, read_only: true, managed: true, persistent: None })
+    Ok(VolumeMountable {
+        host_path: dir,
+        read_only: true,
+        managed: true,
+        persistent: None,
+        device: None,
+    })
 }

@@ -14,7 +14,7 @@ use super::super::VolumeMountable;
 use super::super::claims::{PlaceKind, PlaceSpec};
 use super::super::csi::Grouping;
 use super::super::layout::{PluginName, PodLayout, VolumeName};
-use super::{Means, host_path};
+use super::{Means, device, host_path};
 use crate::ports::VolumeError;
 use crate::runtime_manager::pods_dir;
 
@@ -29,6 +29,7 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &PlaceSpec) -> Result<Volume
             let made = host_path::set_up(means.host, &spec.path, kind).await;
             made.map_err(|error| error.to_string())?
         }
+        PlaceKind::Device => return device::set_up(means, spec).await,
     };
     let persistent = Some(spec.volume.clone());
     Ok(VolumeMountable { read_only: spec.read_only, persistent, ..made })
@@ -57,7 +58,13 @@ async fn local(
         give(means, &target, gid, grouping).await.map_err(said)?;
     }
     let managed = !spec.read_only;
-    Ok(VolumeMountable { host_path: target, read_only: false, managed, persistent: None })
+    Ok(VolumeMountable {
+        host_path: target,
+        read_only: false,
+        managed,
+        persistent: None,
+        device: None,
+    })
 }
 
 /// As upstream: given to a group by the first pod that has it, so that pods of different

@@ -27,7 +27,12 @@ use crate::ports::CsiNode;
 use crate::progress::ProgressBoard;
 use crate::settings::Settings;
 
-fn storage(kind: ObjectKind, namespace: &str, name: &str, spec: &str) -> Arc<ConfigObject> {
+pub(super) fn storage(
+    kind: ObjectKind,
+    namespace: &str,
+    name: &str,
+    spec: &str,
+) -> Arc<ConfigObject> {
     Arc::new(ConfigObject {
         key: ObjectKey::new(kind, namespace, name),
         uid: String::new(),
@@ -119,7 +124,7 @@ fn a_claim_may_stand_for_a_place_on_the_node() {
         observed.note(Op::Look, Outcome::Left(BTreeSet::new()), at(0));
         plan(&Goal::Release, &observed, &Contents::new(), at(0)).ops
     };
-    let undone = |plugin| [Op::TearDown(Found { name: name("pv"), plugin })];
+    let undone = |plugin| [Op::TearDown(Found { name: name("pv"), plugin, device: false })];
     assert_eq!(begun(local), undone(Some(PluginName::local())));
     assert_eq!(begun(host_path), undone(None));
 }
@@ -137,7 +142,7 @@ fn what_was_begun_is_undone_under_the_name_of_the_volume() {
     let mut observed = Observed::default();
     observed.note_begun(&Op::SetUp(name("v")), &goal, &contents);
     observed.note(Op::Look, Outcome::Left(BTreeSet::new()), at(0));
-    let found = Found { name: name("pv"), plugin: Some(PluginName::csi()) };
+    let found = Found { name: name("pv"), plugin: Some(PluginName::csi()), device: false };
     let ops = plan(&Goal::Release, &observed, &Contents::new(), at(0)).ops;
     assert_eq!(ops, [Op::TearDown(found)]);
 }
@@ -163,7 +168,7 @@ fn life(root: &Path, node: &Arc<Scripted>, mode: &str) -> Volumes {
     )
 }
 
-fn stager() -> Arc<Scripted> {
+pub(super) fn stager() -> Arc<Scripted> {
     Arc::new(Scripted::with(BTreeSet::from([NodeCapability::StageUnstageVolume])))
 }
 
@@ -171,12 +176,12 @@ fn ready(state: &VolumeState) -> bool {
     matches!(state, VolumeState::Ready(_))
 }
 
-fn gone(state: &VolumeState) -> bool {
+pub(super) fn gone(state: &VolumeState) -> bool {
     *state == VolumeState::Gone
 }
 
 /// Whether somebody waits and these words say why.
-fn told(words: &'static str) -> impl Fn(&VolumeState) -> bool {
+pub(super) fn told(words: &'static str) -> impl Fn(&VolumeState) -> bool {
     move |state| {
         matches!(state, VolumeState::Waiting { problems, .. }
             if problems.iter().any(|problem| problem.message.contains(words)))

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::super::super::plan::Doing;
 use crate::plugin_manager::NoDriver;
 use crate::ports::VolumeError;
 
@@ -38,6 +39,18 @@ pub(in super::super) enum CsiError {
     /// The driver could not undo the shared mount.
     #[error("kubernetes.io/csi: attacher.UnmountDevice failed: {0}")]
     Unstage(String),
+    /// The driver could not take a device away from a pod.
+    #[error("kubernetes.io/csi: blockMapper.unpublishVolumeForBlock failed: {0}")]
+    UnpublishDevice(String),
+    /// The driver could not take a device away from the node.
+    #[error("kubernetes.io/csi: blockMapper.unstageVolumeForBlock failed: {0}")]
+    UnstageDevice(String),
+    /// The driver says that it made a device, and did not.
+    #[error(
+        "driver {driver} left no block device at {}; look at the driver's log",
+        .path.display()
+    )]
+    NoDevice { driver: String, path: PathBuf },
     /// Another pod has a volume that is for one.
     #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
     InUse,
@@ -76,8 +89,14 @@ pub(in super::super) enum CsiError {
 }
 
 impl CsiError {
-    /// Whether it is about the mount that pods share.
-    pub(in super::super) fn is_of_device(&self) -> bool {
-        matches!(self, Self::StageSecret(_) | Self::Stage { .. })
+    /// What was being done, for a device or else a file system.
+    pub(in super::super) fn doing(&self, block: bool) -> Doing {
+        let shared = matches!(self, Self::StageSecret(_) | Self::Stage { .. });
+        match (block, shared) {
+            (false, false) => Doing::SetUp,
+            (false, true) => Doing::MountDevice,
+            (true, false) => Doing::MapPodDevice,
+            (true, true) => Doing::SetUpDevice,
+        }
     }
 }

@@ -1,0 +1,221 @@
+//! Block volumes of drivers: the driver puts a device at a path, containers get it.
+//!
+//! The pod's link to that path is made before the driver is asked and removed last: it
+//! is how another life of the agent finds what there is to undo. What the driver made
+//! is noted for the node, because pods share it. Upstream: pkg/volume/csi/csi_block.go,
+//! pkg/volume/util/volumepathhandler; it also keeps a loop device on each device open,
+//! which this does not.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use mounts::host_path::HostPathType;
+use plugin_apis::csi::NodeCapability;
+
+use super::super::super::VolumeMountable;
+use super::super::super::csi::{Access, CsiSpec, Persistent, VolData, attachment_id, rpc_error};
+use super::super::super::devices::Device;
+use super::super::super::layout::{PluginName, VolumeName};
+use super::super::{Means, device};
+use super::CsiError;
+use super::notes::{self, MODE};
+use crate::plugin_manager::CsiDriver;
+
+/// Where a block volume lies.
+struct Paths {
+    /// What the node has of it.
+    dir: PathBuf,
+    /// Where each pod's device is bound, by uid.
+    global: PathBuf,
+    bound: PathBuf,
+    note: PathBuf,
+    staging: PathBuf,
+    publish_dir: PathBuf,
+    target: PathBuf,
+    /// The pod's.
+    link: PathBuf,
+}
+
+impl Paths {
+    fn of(means: &Means<'_>, volume: &VolumeName) -> Self {
+        let all = means.root_dir.join("plugins/kubernetes.io/csi/volumeDevices");
+        let (dir, uid) = (all.join(volume.as_str()), means.layout.uid());
+        let (global, publish_dir) = (dir.join("dev"), all.join("publish").join(volume.as_str()));
+        Self {
+            bound: global.join(uid),
+            global,
+            note: dir.join("data/vol_data.json"),
+            staging: all.join("staging").join(volume.as_str()),
+            target: publish_dir.join(uid),
+            publish_dir,
+            link: means.layout.device_link(&PluginName::csi(), volume),
+            dir,
+        }
+    }
+}
+
+fn text(path: &Path) -> Result<&str, CsiError> {
+    path.to_str().ok_or_else(|| CsiError::NotUtf8(path.to_owned()))
+}
+
+/// Has the driver make the pod's device, or finds it made. Who holds the volume's turn
+/// may call this.
+pub(super) async fn set_up(
+    means: &Means<'_>,
+    driver: &CsiDriver,
+    spec: &CsiSpec,
+    persistent: &Persistent,
+    capabilities: &BTreeSet<NodeCapability>,
+    turn: &mut Device,
+) -> Result<VolumeMountable, CsiError> {
+    let paths = Paths::of(means, &persistent.volume);
+    let secrets = spec.secrets(|key| means.objects.get(key)).map_err(CsiError::Secret)?;
+    if persistent.access == Access::OncePod && has_others(means, &persistent.volume).await? {
+        return Err(CsiError::InUse);
+    }
+    let is_new = is_new(means, &paths, spec)?;
+    means.host.link(&paths.target, &paths.link).await?;
+    note(means, &paths, persistent, spec).await?;
+    if let Err(error) = stage(means, driver, spec, persistent, capabilities, &paths, turn).await {
+        let gone = matches!(error, CsiError::Stage { gone: true, .. });
+        if gone && is_new && !has_others(means, &persistent.volume).await? {
+            clean_after_failure(means, &paths).await;
+        }
+        return Err(error);
+    }
+    means.host.make_dir(&paths.publish_dir, MODE).await?;
+    // As upstream: named, whether the driver stages or not.
+    let (staging, target) = (text(&paths.staging)?, text(&paths.target)?);
+    let request = spec.publish_request(staging, target, secrets, capabilities);
+    if let Err(error) = driver.node.publish(request).await {
+        // What is staged may be what is wrong: the driver is asked for it again.
+        turn.staged = false;
+        return Err(CsiError::Publish(rpc_error(&error)));
+    }
+    means.host.check_host_path(&paths.target, HostPathType::BlockDevice).await.map_err(|_| {
+        CsiError::NoDevice { driver: spec.driver.clone(), path: paths.target.clone() }
+    })?;
+    means.host.bind_file(&paths.target, &paths.bound).await?;
+    Ok(VolumeMountable {
+        host_path: paths.link,
+        read_only: spec.read_only,
+        managed: false,
+        persistent: Some(persistent.volume.clone()),
+        device: Some(paths.global),
+    })
+}
+
+/// Whether the node has nothing of the volume yet. Another's note is no place for it.
+fn is_new(means: &Means<'_>, paths: &Paths, spec: &CsiSpec) -> Result<bool, CsiError> {
+    match notes::read(means, &paths.note)? {
+        Some(Ok(data)) if data.is_of(&spec.driver, &spec.handle) => Ok(false),
+        Some(Ok(VolData { driver_name: driver, volume_handle: handle, .. })) => {
+            Err(CsiError::Taken { dir: paths.dir.clone(), driver, handle })
+        }
+        Some(Err(_)) => Ok(false),
+        None => Ok(true),
+    }
+}
+
+async fn note(
+    means: &Means<'_>,
+    paths: &Paths,
+    persistent: &Persistent,
+    spec: &CsiSpec,
+) -> Result<(), CsiError> {
+    means.host.make_dir(&paths.dir.join("data"), MODE).await?;
+    let data = VolData {
+        spec_vol_id: persistent.volume.as_str().to_owned(),
+        volume_handle: spec.handle.clone(),
+        driver_name: spec.driver.clone(),
+        node_name: means.node_name.to_owned(),
+        attachment_id: attachment_id(&spec.handle, &spec.driver, means.node_name),
+        ..VolData::default()
+    };
+    notes::write_to(means, &paths.note, &data)
+}
+
+async fn stage(
+    means: &Means<'_>,
+    driver: &CsiDriver,
+    spec: &CsiSpec,
+    persistent: &Persistent,
+    capabilities: &BTreeSet<NodeCapability>,
+    paths: &Paths,
+    turn: &mut Device,
+) -> Result<(), CsiError> {
+    if turn.staged || !capabilities.contains(&NodeCapability::StageUnstageVolume) {
+        return Ok(());
+    }
+    let secrets = persistent.stage_secrets(|key| means.objects.get(key));
+    let secrets = secrets.map_err(CsiError::StageSecret)?;
+    means.host.make_dir(&paths.staging, MODE).await?;
+    let request = spec.stage_request(text(&paths.staging)?, secrets, capabilities);
+    if let Err(error) = driver.node.stage(request).await {
+        return Err(CsiError::Stage { gone: error.is_final(), why: rpc_error(&error) });
+    }
+    turn.staged = true;
+    Ok(())
+}
+
+/// Has the driver take the pod's device away, and undoes the rest.
+pub(super) async fn tear_down(means: &Means<'_>, volume: &VolumeName) -> Result<(), CsiError> {
+    let paths = Paths::of(means, volume);
+    let data = match notes::read(means, &paths.note)? {
+        Some(Ok(data)) => data,
+        unknown => {
+            for target in [&paths.target, &paths.bound] {
+                if means.host.is_mount_point(target).await? {
+                    let why = unknown.and_then(Result::err).map(|error| error.to_string());
+                    let why = why.unwrap_or_else(|| "vol_data.json is missing".to_owned());
+                    return Err(CsiError::Unknown { target: target.clone(), why });
+                }
+            }
+            return Ok(means.host.unlink(&paths.link).await?);
+        }
+    };
+    let driver = means.drivers.get(&data.driver_name).map_err(CsiError::NoDriverLeft)?;
+    let mut turn = means.devices.turn(&data.driver_name, &data.volume_handle).await;
+    means.host.unmount_all(&paths.bound).await?;
+    means.host.unlink(&paths.bound).await?;
+    let asked = driver.node.unpublish(&data.volume_handle, text(&paths.target)?).await;
+    asked.map_err(|error| CsiError::UnpublishDevice(rpc_error(&error)))?;
+    if means.host.is_mount_point(&paths.target).await? {
+        return Err(CsiError::StillMounted { target: paths.target });
+    }
+    // Drivers should have removed it; not all do.
+    means.host.unlink(&paths.target).await?;
+    if !has_others(means, volume).await? {
+        if means.host.exists(&paths.staging).await? {
+            // Whatever comes of it, it is no longer known to be there.
+            turn.staged = false;
+            let asked = driver.node.unstage(&data.volume_handle, text(&paths.staging)?).await;
+            asked.map_err(|error| CsiError::UnstageDevice(rpc_error(&error)))?;
+        }
+        clean(means, &paths).await?;
+    }
+    // Last: as long as it is there, somebody comes back to undo the rest.
+    Ok(means.host.unlink(&paths.link).await?)
+}
+
+/// Removes what the node has of a volume that no pod has.
+async fn clean(means: &Means<'_>, paths: &Paths) -> Result<(), CsiError> {
+    means.host.remove_tree(&paths.staging).await?;
+    means.host.remove_empty_dir(&paths.publish_dir).await?;
+    Ok(means.host.remove_tree(&paths.dir).await?)
+}
+
+async fn clean_after_failure(means: &Means<'_>, paths: &Paths) {
+    let cleaned = match clean(means, paths).await {
+        Ok(()) => means.host.unlink(&paths.link).await.map_err(CsiError::from),
+        failed => failed,
+    };
+    if let Err(error) = cleaned {
+        let path = paths.dir.display();
+        tracing::warn!(%path, %error, "cannot remove the directory of a volume that failed");
+    }
+}
+
+async fn has_others(means: &Means<'_>, volume: &VolumeName) -> Result<bool, CsiError> {
+    Ok(device::has_others(means, &PluginName::csi(), volume).await?)
+}
