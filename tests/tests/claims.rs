@@ -4,10 +4,11 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use testkit::{Node, PodManifest, binaries};
+use testkit::{Node, PodManifest, binaries, host};
 
 /// A PersistentVolume of this source, and the claim `data` that names it.
 fn put_claim(node: &Node, source: &str, spec: Value) -> Result<()> {
@@ -116,6 +117,83 @@ fn a_volume_that_is_only_read() -> Result<()> {
     node.wait_word("reader", "main", "hello")?;
     node.wait_word("reader", "main", "cannot write")?;
     assert!(!disk.join("x").exists());
+    Ok(())
+}
+
+/// A loop device over a file, until dropped.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn over(image: &Path, start: &[u8]) -> Result<Self> {
+        fs::write(image, start)?;
+        fs::File::options().write(true).open(image)?.set_len(32 << 20)?;
+        let output = losetup(&["--find", "--show"], image)?;
+        Ok(Self(PathBuf::from(output.trim())))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // There is nobody left to tell.
+        let _ = losetup(&["--detach"], &self.0);
+    }
+}
+
+fn losetup(arguments: &[&str], path: &Path) -> Result<String> {
+    let program = host::program("losetup", "mount")?;
+    let output = Command::new(program).args(arguments).arg(path).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+#[test]
+fn a_blank_disk_gets_a_file_system_and_keeps_it() -> Result<()> {
+    let mut node = Node::start()?;
+    let image = node.containerd.dir().join("disk.img");
+    let device = Loop::over(&image, b"")?;
+    put_claim(&node, "local", json!({"path": device.0}))?;
+    node.manifests.put_pod(&claimant("writer", "echo hello >/data/word; sync; echo up"))?;
+    node.wait_word("writer", "main", "up")?;
+    let writer = node.pod("writer")?.uid;
+    let mount = node.klet.root_dir().join("plugins/kubernetes.io/local-volume/mounts/pv");
+    assert_eq!(fs::read_to_string(mount.join("word"))?, "hello\n");
+    assert!(mount.join("lost+found").is_dir(), "it is ext4");
+    node.manifests.put_pod(&claimant("reader", "cat /data/word"))?;
+    node.wait_word("reader", "main", "hello")?;
+    let reader = node.pod("reader")?.uid;
+    node.manifests.remove_pod("writer")?;
+    node.wait_no_trace("writer", &writer)?;
+    assert_eq!(node.run_in("reader", "main", "cat /data/word")?.trim(), "hello");
+
+    // The last pod goes while klet is away, and the next finds what is there.
+    node.klet.kill9()?;
+    node.manifests.remove_pod("reader")?;
+    node.klet.restart()?;
+    node.wait_no_trace("reader", &reader)?;
+    assert!(!mount.exists(), "mounted for nobody");
+    node.manifests.put_pod(&claimant("again", "cat /data/word"))?;
+    node.wait_word("again", "main", "hello")?;
+    let again = node.pod("again")?.uid;
+    node.manifests.remove_pod("again")?;
+    node.wait_no_trace("again", &again)
+}
+
+#[test]
+fn a_disk_that_holds_anything_is_not_formatted() -> Result<()> {
+    let node = Node::start()?;
+    let image = node.containerd.dir().join("disk.img");
+    let device = Loop::over(&image, b"precious")?;
+    put_claim(&node, "local", json!({"path": device.0}))?;
+    node.manifests.put_pod(&claimant("web", "echo up"))?;
+    let why = format!(
+        "will not use {}: it has no file system, and yet something is written on it",
+        device.0.display()
+    );
+    node.wait_says(&["why", "web"], &[&why])?;
+    let uid = node.pod("web")?.uid;
+    node.manifests.remove_pod("web")?;
+    node.wait_no_trace("web", &uid)?;
+    ensure!(fs::read(&image)?.starts_with(b"precious\0"), "it is as it was");
     Ok(())
 }
 

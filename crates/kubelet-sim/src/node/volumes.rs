@@ -256,6 +256,26 @@ impl VolumeHost for SimVolumes {
         .await
     }
 
+    async fn mount_disk(
+        &self,
+        target: &Path,
+        device: &Path,
+        _: &str,
+        _: &[String],
+    ) -> Result<(), VolumeError> {
+        let (dir, device) = (target.to_owned(), device.to_owned());
+        self.run(target, "mount disk", move |state| {
+            let now_ns = state.wall_ns();
+            state.files.make_dir(&dir, now_ns);
+            if !state.volumes.mounts.contains_key(&dir) {
+                state.mount(&dir)?;
+                state.bind(&dir, device);
+            }
+            Ok(())
+        })
+        .await
+    }
+
     async fn bind(&self, source: &Path, target: &Path, _: bool) -> Result<(), VolumeError> {
         let (from, to) = (source.to_owned(), target.to_owned());
         self.run(target, "bind", move |state| {

@@ -7,6 +7,7 @@
 //! never given: much may have changed since, and all work can be done again. Work
 //! on one path is done one after another.
 
+mod disk;
 mod work;
 
 use std::any::Any;
@@ -24,6 +25,7 @@ use mounts::{Beginning, Space, Usage};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
+use self::disk::Disk;
 use super::volumes::{Publication, SubPathBind, VolumeError, VolumeHost};
 
 /// How long a caller waits. Local work takes milliseconds, giving a large volume
@@ -245,6 +247,19 @@ impl VolumeHost for RealVolumeHost {
             Ok(mounts::publish::publish(&root, &payload, group, at)?)
         };
         self.run(dir, what, publish).await
+    }
+
+    async fn mount_disk(
+        &self,
+        target: &Path,
+        device: &Path,
+        fs_type: &str,
+        options: &[String],
+    ) -> Result<(), VolumeError> {
+        let what = format!("mounting disk {} on", device.display());
+        let (place, device) = (target.to_owned(), device.to_owned());
+        let disk = Disk { device, fs_type: fs_type.to_owned(), options: options.to_vec() };
+        self.run(target, what, move || disk::mount(&place, &disk)).await
     }
 
     async fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Result<(), VolumeError> {

@@ -68,6 +68,22 @@ pub enum VolumeError {
         /// What went wrong.
         error: Box<VolumeError>,
     },
+    /// A disk that is not touched.
+    #[error("will not use {}: {why}", .device.display())]
+    Disk {
+        /// Which.
+        device: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// A program of the machine is missing.
+    #[error("{tool} is not installed on this node, and {} needs it; install it", .device.display())]
+    NoTool {
+        /// Which program.
+        tool: String,
+        /// What it is needed for.
+        device: PathBuf,
+    },
     /// A volume of another agent's, of a kind that nobody here can undo.
     #[error(
         "{} is a volume of {plugin}, which this release does not handle; unmount it, then it is \
@@ -159,6 +175,15 @@ pub trait VolumeHost: Send + Sync + 'static {
     ) -> Result<Beginning, VolumeError>;
     /// Makes a directory show exactly these files.
     async fn publish(&self, dir: &Path, files: &Publication) -> Result<Published, VolumeError>;
+    /// Mounts a disk on a directory, which is made, unless something is mounted there. A
+    /// blank disk gets a file system before; nothing is written to any other.
+    async fn mount_disk(
+        &self,
+        target: &Path,
+        device: &Path,
+        fs_type: &str,
+        options: &[String],
+    ) -> Result<(), VolumeError>;
     /// Binds a directory of the host to one of the agent's, unless something is mounted
     /// there.
     async fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Result<(), VolumeError>;

@@ -97,18 +97,20 @@ impl ClaimSpec {
         let (Some(volume_name), Some(access)) = (VolumeName::new(&name), access) else {
             return Err(failed(Unusable::Kind(name)));
         };
-        let at = |path: String, kind| {
-            let (path, read_only) = (PathBuf::from(path), self.read_only);
+        let mount_options = volume.mount_options.unwrap_or_default();
+        let at = |path: String, kind, fs_type: Option<String>| {
             Resolved::Place(Arc::new(PlaceSpec {
                 volume: volume_name.clone(),
-                path,
-                read_only,
+                path: PathBuf::from(path),
+                read_only: self.read_only,
                 kind,
+                fs_type: fs_type.unwrap_or_default(),
+                mount_options: mount_options.clone(),
             }))
         };
         if let Some(local) = volume.local {
             let kind = if block { PlaceKind::Device } else { PlaceKind::Local(self.grouping) };
-            return Ok(at(local.path, kind));
+            return Ok(at(local.path, kind, local.fs_type));
         }
         if volume.host_path.is_some() && block {
             return Err(failed(Unusable::NotBlock(name)));
@@ -117,7 +119,7 @@ impl ClaimSpec {
             let kind = type_.as_deref().unwrap_or_default().parse();
             let kind =
                 kind.map_err(|error: HostPathError| failed(Unusable::Type(error.to_string())))?;
-            return Ok(at(path, PlaceKind::HostPath(kind)));
+            return Ok(at(path, PlaceKind::HostPath(kind), None));
         }
         let Some(csi) = volume.csi else { return Err(failed(Unusable::Kind(name))) };
         Ok(Resolved::Driver(Arc::new(CsiSpec {
@@ -132,7 +134,7 @@ impl ClaimSpec {
                 volume: volume_name,
                 access,
                 block,
-                mount_options: volume.mount_options.unwrap_or_default(),
+                mount_options,
                 stage_secret: secret(csi.node_stage_secret_ref.as_ref()),
             }),
         })))
@@ -202,6 +204,10 @@ pub(super) struct PlaceSpec {
     pub read_only: bool,
     /// Of which kind it is.
     pub kind: PlaceKind,
+    /// The file system of a disk; empty leaves it to the agent.
+    pub fs_type: String,
+    /// How a disk is mounted.
+    pub mount_options: Vec<String>,
 }
 
 /// How a place is used.

@@ -1,10 +1,11 @@
 //! Persistent volumes that lie on this node: directories that are bound for each pod,
-//! and paths of the host as they are.
+//! disks that are mounted once and then bound, and paths of the host as they are.
 //!
 //! What is in them is never removed: the bind is undone, and the empty directory below
-//! it goes. Upstream: pkg/volume/local, pkg/volume/hostpath.
+//! it goes; after the last pod so does the mount of a disk. Upstream: pkg/volume/local,
+//! pkg/volume/hostpath.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kubelet_model::PodUid;
 use mounts::host_path::HostPathType;
@@ -18,6 +19,10 @@ use super::{Means, device, host_path};
 use crate::ports::VolumeError;
 use crate::runtime_manager::pods_dir;
 
+/// Whose turn it is at places of the node.
+const TURN: &str = "kubernetes.io/local-volume";
+/// The file system of a disk that names none, as upstream.
+const FS_TYPE: &str = "ext4";
 /// Mode of the directory below the bind.
 const MODE: u32 = 0o750;
 
@@ -45,13 +50,23 @@ async fn local(
     if !means.host.exists(&spec.path).await.map_err(said)? {
         return Err(format!("path \"{shown}\" does not exist"));
     }
-    let checked = means.host.check_host_path(&spec.path, HostPathType::Directory).await;
-    checked.map_err(|_| {
-        format!("path \"{shown}\" is not a directory; this release has no local volumes but those")
-    })?;
+    let is = |kind| means.host.check_host_path(&spec.path, kind);
+    let is_disk = is(HostPathType::Directory).await.is_err();
+    if is_disk && is(HostPathType::BlockDevice).await.is_err() {
+        return Err(format!(
+            "path \"{shown}\" is of neither kind: only directory and block device are supported"
+        ));
+    }
+    // Whoever shares a disk waits: nobody may count its users meanwhile.
+    let _turn = means.devices.turn(TURN, spec.volume.as_str()).await;
     let target = means.layout.volume_dir(&PluginName::local(), &spec.volume);
+    // Before a disk is mounted: it is how another life of the agent finds that it is.
     means.host.make_dir(&target, MODE).await.map_err(said)?;
-    means.host.bind(&spec.path, &target, spec.read_only).await.map_err(said)?;
+    let source = match is_disk {
+        true => mount_disk(means, spec).await.map_err(said)?,
+        false => spec.path.clone(),
+    };
+    means.host.bind(&source, &target, spec.read_only).await.map_err(said)?;
     if let Some(gid) = grouping.fs_group.filter(|_| !spec.read_only)
         && !has_others(means, &spec.volume).await.map_err(said)?
     {
@@ -65,6 +80,19 @@ async fn local(
         persistent: None,
         device: None,
     })
+}
+
+/// Where a disk is mounted for all pods of the node.
+fn disk_dir(means: &Means<'_>, volume: &VolumeName) -> PathBuf {
+    means.root_dir.join("plugins/kubernetes.io/local-volume/mounts").join(volume.as_str())
+}
+
+async fn mount_disk(means: &Means<'_>, spec: &PlaceSpec) -> Result<PathBuf, VolumeError> {
+    let dir = disk_dir(means, &spec.volume);
+    let fs_type = if spec.fs_type.is_empty() { FS_TYPE } else { &spec.fs_type };
+    // Writable, even for a pod that only reads: others may write.
+    means.host.mount_disk(&dir, &spec.path, fs_type, &spec.mount_options).await?;
+    Ok(dir)
 }
 
 /// As upstream: given to a group by the first pod that has it, so that pods of different
@@ -95,9 +123,16 @@ async fn give(
     Ok(())
 }
 
-/// Undoes the bind of a local volume.
+/// Undoes the bind of a local volume, and the mount of a disk after the last pod.
 pub(super) async fn tear_down(means: &Means<'_>, name: &VolumeName) -> Result<(), VolumeError> {
+    let _turn = means.devices.turn(TURN, name.as_str()).await;
     let target = means.layout.volume_dir(&PluginName::local(), name);
     means.host.unmount_all(&target).await?;
+    let disk = disk_dir(means, name);
+    if means.host.exists(&disk).await? && !has_others(means, name).await? {
+        means.host.unmount_all(&disk).await?;
+        means.host.remove_empty_dir(&disk).await?;
+    }
+    // Last: as long as it is there, somebody comes back to undo the rest.
     means.host.remove_empty_dir(&target).await
 }
