@@ -209,6 +209,7 @@ impl PodTemplate {
         pod.volumes.config = features.objects && rng.random_bool(0.5);
         pod.volumes.own = features.csi && rng.random_bool(0.5);
         pod.volumes.shared = features.csi && rng.random_bool(0.5);
+        pod.volumes.block = features.csi && rng.random_bool(0.5);
         pod
     }
 
@@ -259,6 +260,10 @@ impl PodTemplate {
             }
             if !mounts.is_empty() {
                 list.iter_mut().for_each(|one| one["volumeMounts"] = json!(mounts));
+            }
+            let devices = self.volumes.devices();
+            if !devices.is_empty() {
+                list.iter_mut().for_each(|one| one["volumeDevices"] = json!(devices));
             }
             list
         };

@@ -4,6 +4,7 @@
 //! go. Once all is quiet, what the driver mounted is there for pods that have it,
 //! and for nobody else. What pods keep in the shared one is the host's.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use rand::RngExt;
@@ -17,12 +18,16 @@ use crate::world::State;
 pub(crate) const DRIVER: &str = "sim.csi";
 /// The name of the shared volume and of its claim.
 pub(crate) const SHARED: &str = "shared";
+/// The name of the shared block volume and of its claim.
+pub(crate) const BLOCK: &str = "block";
 /// The name of a volume of one pod.
 pub(crate) const OWN: &str = "own";
 /// Where the driver registers.
 const SOCKET: &str = "/var/lib/kubelet/plugins_registry/sim.csi-reg.sock";
 /// Where the agent has what pods share mounted.
 const STAGING: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/sim.csi";
+/// What the agent has of block volumes.
+const DEVICES: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices";
 /// Where the driver keeps data.
 const DATA: &str = "/srv/csi";
 /// The manifests.
@@ -54,13 +59,18 @@ impl State {
     /// Writes the shared volume and its claim.
     pub(crate) fn publish_storage(&mut self, publishing: &Publishing) {
         let modes = json!(["ReadWriteOnce"]);
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": [
-            {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": SHARED},
-             "spec": {"accessModes": modes, "csi": {"driver": DRIVER, "volumeHandle": SHARED}}},
-            {"apiVersion": "v1", "kind": "PersistentVolumeClaim",
-             "metadata": {"name": SHARED, "namespace": NAMESPACE},
-             "spec": {"accessModes": modes, "volumeName": SHARED}},
-        ]});
+        let pair = |name: &str, mode: &str| {
+            let csi = json!({"driver": DRIVER, "volumeHandle": name});
+            [
+                json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+                    "spec": {"accessModes": modes, "volumeMode": mode, "csi": csi}}),
+                json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                    "metadata": {"name": name, "namespace": NAMESPACE},
+                    "spec": {"accessModes": modes, "volumeMode": mode, "volumeName": name}}),
+            ]
+        };
+        let items = [pair(SHARED, "Filesystem"), pair(BLOCK, "Block")].concat();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
         self.write_file(&publishing.dir.join(FILE), list.to_string().into_bytes());
         self.note("", format!("{FILE} written"));
     }
@@ -82,7 +92,31 @@ impl State {
     pub(crate) fn missing_csi_volume(&self, pod: &Path, of: &PodTemplate) -> Option<&'static str> {
         let wanted = [(of.volumes.own, OWN), (of.volumes.shared, SHARED)];
         let missing = |name: &str| !self.volumes.mounts.contains_key(&target(pod, name));
-        wanted.into_iter().find(|(wants, name)| *wants && missing(name)).map(|(_, name)| name)
+        let found = wanted.into_iter().find(|(wants, name)| *wants && missing(name));
+        let uid = pod.file_name().unwrap_or_default();
+        let device = Path::new(DEVICES).join(BLOCK).join("dev").join(uid);
+        let lacks = of.volumes.block && !self.volumes.mounts.contains_key(&device);
+        found.map(|(_, name)| name).or(lacks.then_some(BLOCK))
+    }
+
+    /// Was a volume noted before the driver is to publish it there?
+    pub(crate) fn is_noted(&self, target: &Path) -> bool {
+        let dir = target.parent().unwrap_or(target);
+        let Ok(place) = target.strip_prefix(Path::new(DEVICES).join("publish")) else {
+            return self.files.has(&dir.join("vol_data.json"));
+        };
+        let (volume, uid) = (place.iter().next(), place.iter().nth(1));
+        let (Some(volume), Some(uid)) = (volume, uid) else { return false };
+        let link = Path::new("/var/lib/kubelet/pods").join(uid);
+        let link = link.join("volumeDevices/kubernetes.io~csi").join(volume);
+        let note = Path::new(DEVICES).join(volume).join("data/vol_data.json");
+        self.files.has(&link) && self.files.has(&note)
+    }
+
+    /// Is this a device that some pod of these has?
+    pub(crate) fn is_device_of(&self, uids: &BTreeSet<String>, point: &Path) -> bool {
+        let uid = point.file_name().and_then(|uid| uid.to_str());
+        point.starts_with(DEVICES) && uid.is_some_and(|uid| uids.contains(uid))
     }
 
     /// Is this the mount of a volume that some pod has?
@@ -95,6 +129,10 @@ impl State {
     pub(crate) fn stale_staging(&self) -> Option<String> {
         let all = self.files.names_in(Path::new(STAGING));
         let stale = all.into_iter().find(|dir| !self.is_shared_mount(&dir.join("globalmount")));
-        stale.map(|dir| format!("{} left behind", dir.display()))
+        let used = self.csi.published.values().any(|handle| handle == BLOCK);
+        let devices =
+            ["", "staging", "publish"].map(|dir| Path::new(DEVICES).join(dir).join(BLOCK));
+        let device = devices.into_iter().find(|dir| !used && self.files.has(dir));
+        stale.or(device).map(|dir| format!("{} left behind", dir.display()))
     }
 }

@@ -147,8 +147,9 @@ impl State {
         }
         self.release_of_ended(path);
         let uses = |c: &&Container| {
-            let mut mounts = c.config.mounts.iter();
-            c.is_running() && mounts.any(|mount| Path::new(&mount.host_path).starts_with(path))
+            let mounts = c.config.mounts.iter().map(|mount| &mount.host_path);
+            let mut all = mounts.chain(c.config.devices.iter().map(|device| &device.host_path));
+            c.is_running() && all.any(|host_path| Path::new(host_path).starts_with(path))
         };
         let user = self.objects.containers.values().find(uses);
         if let Some((pod, name)) = user.map(|c| (c.pod().to_owned(), c.name().to_owned())) {
@@ -185,7 +186,7 @@ impl State {
         let known = |point: &&PathBuf| {
             let part = point.strip_prefix(PODS).ok().and_then(|part| part.iter().next());
             let of_pod = part.and_then(|uid| uid.to_str()).is_some_and(|uid| uids.contains(uid));
-            of_pod || self.is_shared_mount(point)
+            of_pod || self.is_shared_mount(point) || self.is_device_of(uids, point)
         };
         let stray = self.volumes.mounts.keys().find(|point| !known(point));
         let stray = stray.map(|point| format!("{} left mounted", point.display()));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::config_map::CONFIG;
 use crate::manifest::PodTemplate;
-use crate::storage::{DRIVER, OWN, SHARED};
+use crate::storage::{BLOCK, DRIVER, OWN, SHARED};
 
 /// A directory of the host that the first pod makes.
 pub(crate) const HOST_MADE: &str = "/srv/data";
@@ -34,6 +34,8 @@ pub struct VolumeSet {
     pub own: bool,
     /// A volume of a CSI driver that pods share, `shared`.
     pub shared: bool,
+    /// A block device of a CSI driver that pods share, `block`.
+    pub block: bool,
 }
 
 impl VolumeSet {
@@ -49,6 +51,7 @@ impl VolumeSet {
             (self.config, CONFIG, json!({"configMap": {"name": CONFIG}})),
             (self.own, OWN, json!({"csi": {"driver": DRIVER}})),
             (self.shared, SHARED, json!({"persistentVolumeClaim": {"claimName": SHARED}})),
+            (self.block, BLOCK, json!({"persistentVolumeClaim": {"claimName": BLOCK}})),
             (self.disk, "disk", json!({"emptyDir": {}})),
             (self.given, "given", host(HOST_GIVEN, "Directory")),
             (self.memory, "memory", json!({"emptyDir": {"medium": "Memory"}})),
@@ -58,13 +61,19 @@ impl VolumeSet {
     }
 
     pub(crate) fn mounts(self) -> Vec<Value> {
-        let sources = self.sources();
+        let mut sources = self.sources();
+        sources.retain(|(name, _)| *name != BLOCK);
         let whole = |name: &str| json!({"name": name, "mountPath": format!("/{name}")});
         let mut mounts: Vec<Value> = sources.iter().map(|(name, _)| whole(name)).collect();
         if let Some((name, _)) = sources.last().filter(|_| self.part) {
             mounts.push(json!({"name": name, "mountPath": "/part", "subPath": "a/b"}));
         }
         mounts
+    }
+
+    pub(crate) fn devices(self) -> Vec<Value> {
+        let device = json!({"name": BLOCK, "devicePath": "/dev/block"});
+        if self.block { vec![device] } else { Vec::new() }
     }
 }
 

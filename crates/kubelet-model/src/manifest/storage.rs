@@ -49,8 +49,8 @@ const CSI_FIELDS: [&str; 9] = [
 /// The same of its `hostPath`.
 const HOST_PATH_FIELDS: [&str; 2] = ["path", "type"];
 
-/// The same of its `local`, which is a directory here.
-const LOCAL_FIELDS: [&str; 1] = ["path"];
+/// The same of its `local`.
+const LOCAL_FIELDS: [&str; 2] = ["path", "fsType"];
 
 /// The same of a PersistentVolumeClaim.
 const CLAIM_FIELDS: [&str; 5] =
@@ -186,7 +186,7 @@ fn check_modes(modes: Option<&[String]>, field: &Field, problems: &mut Report) {
 }
 
 fn check_volume_mode(mode: Option<&str>, field: &Field, problems: &mut Report) {
-    if !matches!(mode, None | Some("" | "Filesystem")) {
-        problems.add(&field.key("volumeMode"), "must be Filesystem: this release has no others");
+    if !matches!(mode, None | Some("" | "Filesystem" | "Block")) {
+        problems.add(&field.key("volumeMode"), "must be Filesystem or Block");
     }
 }

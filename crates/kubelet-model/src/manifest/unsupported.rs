@@ -60,6 +60,7 @@ macro_rules! container_fields {
             concat!("spec.", $list, ".*.terminationMessagePath"),
             concat!("spec.", $list, ".*.terminationMessagePolicy"),
             concat!("spec.", $list, ".*.tty"),
+            concat!("spec.", $list, ".*.volumeDevices"),
             concat!("spec.", $list, ".*.volumeMounts"),
             concat!("spec.", $list, ".*.workingDir"),
         ]

@@ -61,8 +61,7 @@ impl State {
     }
 
     fn publish_volume(&mut self, handle: &str, staging: &str, target: &Path) {
-        let dir = target.parent().unwrap_or(target);
-        if !self.files.has(&dir.join("vol_data.json")) {
+        if !self.is_noted(target) {
             self.violate("", format!("{} is mounted, and nothing notes it", target.display()));
         }
         let staged = self.csi.staged.get(handle).map(PathBuf::as_path);

@@ -56,6 +56,35 @@ fn a_pod_waits_for_its_driver_and_shares_its_volume() {
 }
 
 #[test]
+fn a_block_device_is_shared_found_again_and_undone() {
+    let with_block = |name: &str| {
+        let volumes = VolumeSet { block: true, ..VolumeSet::default() };
+        PodTemplate::steady(name).with_volumes(volumes)
+    };
+    let mut node = node();
+    node.put("web.json", &with_block("web"));
+    node.settle(Duration::from_secs(20));
+    assert_eq!(node.mounts(), 3, "staged, published, and bound for the node");
+    let before = web(&node);
+    node.put("other.json", &with_block("other"));
+    node.settle(SOON);
+    assert_eq!(node.mounts(), 5, "staged once");
+    node.crash_agent();
+    node.delete("other.json");
+    node.start_agent();
+    node.settle(SOON);
+    assert_eq!((web(&node), node.mounts()), (before, 3));
+    node.with_faults(|faults| faults.hang = 1.0);
+    node.delete("web.json");
+    node.run_for(Duration::from_secs(30));
+    node.crash_agent();
+    node.with_faults(|faults| faults.hang = 0.0);
+    node.start_agent();
+    node.run_for(Duration::from_secs(400)).settle(SOON);
+    assert_eq!(node.mounts(), 0);
+}
+
+#[test]
 fn what_a_driver_ends_after_the_agent_died_is_undone() {
     let mut node = node();
     node.run_for(Duration::from_secs(5));

@@ -216,7 +216,7 @@ fn a_claim_names_its_volume_and_a_volume_its_driver() {
         (format!("{{{once}, local: {{path: /d}}, {csi}}}"), claim, "more than 1 volume type"),
         (format!("{{accessModes: [], {csi}}}"), claim, "at least 1 access mode"),
         (format!("{{accessModes: [Any], {csi}}}"), claim, "must be one of"),
-        (format!("{{{once}, volumeMode: Block, {csi}}}"), claim, "must be Filesystem"),
+        (format!("{{{once}, volumeMode: Tape, {csi}}}"), claim, "must be Filesystem or Block"),
         (format!("{{{once}, csi: {{driver: d, volumeHandle: ''}}}}"), claim, "csi.volumeHandle"),
         (format!("{{{once}, csi: {{driver: 7, volumeHandle: h}}}}"), claim, "invalid type"),
         (good, "{accessModes: [ReadWriteOnce]}", "nobody binds claims"),

@@ -1,0 +1,195 @@
+//! Block volumes: devices of drivers and of the node, in containers as they are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use plugin_apis::csi::volume_capability::AccessType;
+use plugin_apis::csi::{NodePublishVolumeRequest, NodeStageVolumeRequest};
+use serde_json::{Value, json};
+use testkit::csi::{CsiDriver, CsiOptions, Fault, Rpc};
+use testkit::{Node, PodManifest, host};
+
+const DRIVER: &str = "hostpath.klet.test";
+
+/// A PersistentVolume of this source, and the claim `data` that names it.
+fn put_claim(node: &Node, mode: &str, source: &str, spec: Value) -> Result<()> {
+    let modes = json!(["ReadWriteOnce"]);
+    let volume = json!({"accessModes": modes, "volumeMode": mode, "capacity": {"storage": "16Mi"},
+        source: spec});
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": volume},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+         "spec": {"accessModes": modes, "volumeMode": mode, "volumeName": "pv",
+                  "resources": {"requests": {"storage": "16Mi"}}}},
+    ]});
+    node.manifests.put("claim.json", list.to_string())
+}
+
+/// A pod that has the claim as /dev/disk.
+fn pod(name: &str, script: &str, read_only: bool) -> PodManifest {
+    let claim = json!({"claimName": "data", "readOnly": read_only});
+    PodManifest::script(name, &format!("{script}; exec sleep 1000"))
+        .with("volumeDevices", json!([{"name": "d", "devicePath": "/dev/disk"}]))
+        .spec("volumes", json!([{"name": "d", "persistentVolumeClaim": claim}]))
+        .grace(1)
+}
+
+const WRITE: &str = "[ -b /dev/disk ] && printf hello | dd of=/dev/disk conv=fsync; echo written";
+const READ: &str = "head -c 5 /dev/disk; echo; printf x | dd of=/dev/disk || echo cannot write";
+
+fn devices_dir(node: &Node, kind: &str) -> PathBuf {
+    node.klet.root_dir().join("plugins").join(kind).join("volumeDevices")
+}
+
+/// Everything in a directory, and in the directories in it.
+fn left_in(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut left = Vec::new();
+    for entry in fs::read_dir(dir).with_context(|| dir.display().to_string())? {
+        let path = entry?.path();
+        // Those are the agent's for good.
+        let kept = path.ends_with("staging") || path.ends_with("publish");
+        match path.is_dir() && kept {
+            true => left.extend(left_in(&path)?),
+            false => left.push(path),
+        }
+    }
+    Ok(left)
+}
+
+#[test]
+fn pods_share_the_device_of_a_driver() -> Result<()> {
+    let mut node = Node::start()?;
+    let root = node.klet.root_dir().canonicalize()?;
+    let mut driver = CsiDriver::start(&root, CsiOptions::default())?;
+    driver.register()?;
+    put_claim(&node, "Block", "csi", json!({"driver": DRIVER, "volumeHandle": "vol-1"}))?;
+    node.manifests.put_pod(&pod("writer", WRITE, false))?;
+    node.wait_word("writer", "main", "written")?;
+    let writer = node.pod("writer")?.uid;
+    let device = driver.device_of("vol-1")?.context("it is staged")?;
+    assert_eq!(fs::read(&device)?[..5], *b"hello");
+    let staged = driver.requests::<NodeStageVolumeRequest>();
+    let published = driver.requests::<NodePublishVolumeRequest>();
+    let kinds = [&staged[0].volume_capability, &published[0].volume_capability];
+    for kind in kinds.map(|kind| kind.as_ref().and_then(|kind| kind.access_type.clone())) {
+        ensure!(matches!(kind, Some(AccessType::Block(_))), "{kind:?}");
+    }
+    let devices = devices_dir(&node, "kubernetes.io/csi");
+    let link = root.join("pods").join(&writer).join("volumeDevices/kubernetes.io~csi/pv");
+    assert_eq!(fs::read_link(&link)?, devices.join("publish/pv").join(&writer));
+    assert!(devices.join("pv/dev").join(&writer).exists());
+    assert!(devices.join("pv/data/vol_data.json").is_file());
+    let events = node.klet_says(&["events", "writer"])?;
+    let told = format!(
+        "MapVolume.MapPodDevice succeeded for volume \"d\" globalMapPath \"{}\"",
+        devices.join("pv/dev").display()
+    );
+    ensure!(events.contains(&told) && events.contains("SuccessfulMountVolume"), "{events}");
+
+    node.manifests.put_pod(&pod("reader", READ, true))?;
+    node.wait_word("reader", "main", "hello")?;
+    node.wait_word("reader", "main", "cannot write")?;
+    let reader = node.pod("reader")?.uid;
+    assert_eq!(driver.requests::<NodeStageVolumeRequest>().len(), 1, "once for the node");
+    node.manifests.remove_pod("writer")?;
+    node.wait_no_trace("writer", &writer)?;
+    assert_eq!(node.run_in("reader", "main", "head -c 5 /dev/disk")?.trim(), "hello");
+
+    // The last pod goes while klet is away.
+    node.klet.kill9()?;
+    node.manifests.remove_pod("reader")?;
+    node.klet.restart()?;
+    node.wait_no_trace("reader", &reader)?;
+    assert_eq!(driver.device_of("vol-1")?, None, "the node has it no more");
+    assert_eq!(left_in(&devices)?, Vec::<PathBuf>::new());
+    Ok(())
+}
+
+#[test]
+fn a_device_half_made_when_klet_is_killed_is_undone() -> Result<()> {
+    let mut node = Node::start()?;
+    let root = node.klet.root_dir().canonicalize()?;
+    let mut driver = CsiDriver::start(&root, CsiOptions::default())?;
+    driver.register()?;
+    driver.inject(Rpc::NodePublishVolume, Fault::hang());
+    put_claim(&node, "Block", "csi", json!({"driver": DRIVER, "volumeHandle": "vol-1"}))?;
+    node.manifests.put_pod(&pod("writer", WRITE, false))?;
+    node.eventually("the driver to be asked", || {
+        ensure!(!driver.requests::<NodePublishVolumeRequest>().is_empty(), "not yet");
+        Ok(())
+    })?;
+    let uid = node.pod("writer")?.uid;
+    node.klet.kill9()?;
+    node.manifests.remove_pod("writer")?;
+    node.klet.restart()?;
+    node.wait_no_trace("writer", &uid)?;
+    assert_eq!(driver.device_of("vol-1")?, None);
+    assert_eq!(left_in(&devices_dir(&node, "kubernetes.io/csi"))?, Vec::<PathBuf>::new());
+    Ok(())
+}
+
+/// A loop device over a file, until dropped.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn over(image: &Path) -> Result<Self> {
+        fs::File::create(image)?.set_len(16 << 20)?;
+        let output = losetup(&["--find", "--show"], image)?;
+        Ok(Self(PathBuf::from(output.trim())))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // There is nobody left to tell.
+        let _ = losetup(&["--detach"], &self.0);
+    }
+}
+
+fn losetup(arguments: &[&str], path: &Path) -> Result<String> {
+    let program = host::program("losetup", "mount")?;
+    let output = Command::new(program).args(arguments).arg(path).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+#[test]
+fn a_device_of_the_node_is_used_as_what_it_is() -> Result<()> {
+    let mut node = Node::start()?;
+    let image = node.containerd.dir().join("disk.img");
+    let disk = Loop::over(&image)?;
+    let local = json!({"path": disk.0});
+    node.manifests.put_pod(&pod("writer", WRITE, false))?;
+    // As upstream: of the pod, and again with every try.
+    let missing = "Unable to attach or mount volumes: unmounted volumes=[d], unattached \
+                   volumes=[], failed to process volumes=[d]: error processing PVC default/data: \
+                   failed to fetch PVC: persistentvolumeclaim \"data\" not found";
+    node.wait_says(&["events", "writer"], &["FailedMount", missing])?;
+    put_claim(&node, "Filesystem", "local", local.clone())?;
+    let wrong = "volume d has volumeMode Filesystem, but is specified in volumeDevices";
+    node.wait_says(&["why", "writer"], &[wrong])?;
+    put_claim(&node, "Block", "local", local)?;
+    node.wait_word("writer", "main", "written")?;
+    let uid = node.pod("writer")?.uid;
+    assert_eq!(fs::read(&disk.0)?[..5], *b"hello");
+    let devices = devices_dir(&node, "kubernetes.io~local-volume");
+    assert!(devices.join("pv").join(&uid).exists());
+
+    let mounts = json!([{"name": "d", "mountPath": "/data"}]);
+    let mounter = PodManifest::script("mounter", "exec sleep 1000")
+        .with("volumeMounts", mounts)
+        .spec("volumes", json!([{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]));
+    node.manifests.put_pod(&mounter)?;
+    let wrong = "volume d has volumeMode Block, but is specified in volumeMounts";
+    node.wait_says(&["why", "mounter"], &[wrong])?;
+
+    node.klet.kill9()?;
+    node.manifests.clear()?;
+    node.klet.restart()?;
+    node.wait_no_trace("writer", &uid)?;
+    assert_eq!(left_in(&devices)?, Vec::<PathBuf>::new());
+    assert_eq!(fs::read(&disk.0)?[..5], *b"hello", "what is on the disk stays");
+    Ok(())
+}
