@@ -11,7 +11,8 @@ STATIC_DIR := $(TARGET_DIR)/static
 # Debian packages, each with a file that shows it is installed.
 PACKAGES := containerd:/usr/bin/containerd runc:/usr/sbin/runc \
 	containernetworking-plugins:/usr/lib/cni/bridge busybox-static:/var/lib/dpkg/info/busybox-static.list \
-	iproute2:/sbin/ip iptables:/usr/sbin/iptables docker-registry:/usr/bin/docker-registry
+	iproute2:/sbin/ip iptables:/usr/sbin/iptables docker-registry:/usr/bin/docker-registry \
+	e2fsprogs:/sbin/mkfs.ext4 util-linux:/sbin/blkid
 
 # A private containerd needs root; so do the tests that start one.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E env PATH="$$PATH")

@@ -2,7 +2,7 @@
 //! beside each other, and data outlives all of them.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -77,6 +77,13 @@ fn pods_share_a_directory_of_the_node() -> Result<()> {
     node.manifests.remove_pod("writer")?;
     node.wait_no_trace("writer", &writer)?;
     assert_eq!(node.run_in("reader", "main", "cat /data/word")?.trim(), "hello");
+
+    // Another klet finds the volume mounted, and what its owner allows as it was.
+    fs::set_permissions(&disk, fs::Permissions::from_mode(0o1777))?;
+    node.klet.kill9()?;
+    node.klet.restart()?;
+    node.wait_says(&["volumes"], &["default/reader-n1 d persistentVolumeClaim Ready "])?;
+    assert_eq!(fs::metadata(&disk)?.mode() & 0o7777, 0o1777);
 
     // The last pod goes while klet is away.
     node.klet.kill9()?;

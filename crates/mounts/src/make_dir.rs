@@ -10,14 +10,20 @@ use rustix::io::Errno;
 
 use crate::error::{Context, MountsError, OPEN};
 use crate::place::{Entry, LIST, Place, facts};
+use crate::table::is_mounted;
 
 /// Directories that lead to something, when they are missing.
 const PARENT_MODE: u32 = 0o750;
 
 /// Makes a directory of exactly this mode, whatever the umask, and those that
-/// lead to it with mode 0750. One that exists gets the mode.
+/// lead to it with mode 0750. One that exists gets the mode, unless something is
+/// mounted there: its mode is somebody else's.
 pub fn make_dir(path: &Path, mode: u32) -> Result<(), MountsError> {
-    make_entry(&lead_to(path)?, mode).map(|_| ())
+    let entry = lead_to(path)?;
+    if is_mounted(&entry)? {
+        return Ok(());
+    }
+    make_entry(&entry, mode).map(|_| ())
 }
 
 /// The name in an open directory, which is made if it is missing.

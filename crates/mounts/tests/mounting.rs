@@ -4,13 +4,15 @@ mod support;
 
 use std::fs;
 use std::num::NonZeroU64;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use mounts::mount::{Device, HugePages, Tmpfs, can_refuse_swap, device, hugetlbfs, tmpfs};
 use mounts::table::{Mount, below, is_mount_point, read};
-use mounts::{Bind, MountsError, Place, Unmounted, bind, make_shared, space, unmount, usage};
+use mounts::{
+    Bind, MountsError, Place, Unmounted, bind, make_dir, make_shared, space, unmount, usage,
+};
 use support::{World, mode};
 
 fn mount_at(path: &Path) -> Option<Mount> {
@@ -35,6 +37,19 @@ fn memory_has_its_size_and_mode_and_goes_again() {
     assert_eq!(unmount(&dir).unwrap(), Unmounted::WasNot);
     assert_eq!(unmount(&world.at("absent/path")).unwrap(), Unmounted::WasNot);
     assert!(!is_mount_point(&dir).unwrap());
+}
+
+#[test]
+fn making_a_directory_leaves_alone_what_is_mounted_there() {
+    let Some(world) = World::new() else { return };
+    let (users, dir) = (world.dir("users"), world.dir("volume"));
+    fs::set_permissions(&users, fs::Permissions::from_mode(0o1777)).unwrap();
+    make_dir(&dir, 0o700).unwrap();
+    bind(&Place::follow(&users).unwrap(), &dir, Bind::default()).unwrap();
+    make_dir(&dir, 0o750).unwrap();
+    assert_eq!(mode(&users), 0o1777);
+    assert_eq!(unmount(&dir).unwrap(), Unmounted::Done);
+    assert_eq!(mode(&dir), 0o700);
 }
 
 #[test]

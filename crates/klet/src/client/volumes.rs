@@ -116,9 +116,11 @@ async fn clean(endpoint: &Endpoint, matches: &ArgMatches) -> anyhow::Result<Exit
 
 /// The uid of a pod whose volumes are on their way out, by uid or by name.
 fn uid_of(volumes: &VolumesAnswer, wanted: &str) -> anyhow::Result<String> {
+    let suffix = format!("-{}", volumes.node);
     let is_it = |item: &&VolumeItem| {
-        let name = format!("{}/{}", item.namespace, item.pod);
-        item.uid == wanted || item.pod == wanted || name == wanted
+        let short = item.pod.strip_suffix(&suffix).unwrap_or(&item.pod);
+        let (namespace, name) = wanted.split_once('/').unwrap_or((&item.namespace, wanted));
+        item.uid == wanted || (item.namespace == namespace && (item.pod == name || short == name))
     };
     // Another pod of the name may wait for the end of the one that is meant.
     let all = volumes.items.iter().filter(is_it);
@@ -180,9 +182,14 @@ mod tests {
 
     #[test]
     fn the_pod_that_leaves_is_meant() {
-        let volumes = VolumesAnswer { items: vec![item("web", "Ready"), item("web", "Leaving")] };
+        let items = vec![item("web", "Ready"), item("web", "Leaving"), item("db-n1", "Leaving")];
+        let volumes = VolumesAnswer { node: "n1".to_owned(), items };
         assert_eq!(uid_of(&volumes, "default/web").unwrap(), "uid-web-Leaving");
+        for name in ["db", "db-n1", "default/db", "default/db-n1"] {
+            assert_eq!(uid_of(&volumes, name).unwrap(), "uid-db-n1-Leaving", "{name}");
+        }
+        assert!(uid_of(&volumes, "other/db").is_err());
         assert_eq!(uid_of(&volumes, "uid-web-Ready").unwrap(), "uid-web-Ready");
-        assert!(uid_of(&volumes, "db").is_err());
+        assert!(uid_of(&volumes, "we").is_err());
     }
 }

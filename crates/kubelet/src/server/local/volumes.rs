@@ -28,7 +28,8 @@ pub(super) async fn volumes(State(local): State<Local>) -> Json<VolumesAnswer> {
     items.sort_by(|a, b| {
         (&a.namespace, &a.pod, &a.uid, &a.name).cmp(&(&b.namespace, &b.pod, &b.uid, &b.name))
     });
-    Json(VolumesAnswer { items })
+    let node = local.place.node_name.clone();
+    Json(VolumesAnswer { node, items })
 }
 
 async fn item(local: &Local, pod: Option<&ObjectMeta>, facts: VolumeFacts) -> VolumeItem {

@@ -136,6 +136,8 @@ pub struct RemoveAnswer {
 /// Every volume of the node's pods.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct VolumesAnswer {
+    /// The node's name, which static pods carry in theirs.
+    pub node: String,
     /// The volumes, by pod and name.
     pub items: Vec<VolumeItem>,
 }

@@ -66,8 +66,10 @@ async fn local(
         true => mount_disk(means, spec).await.map_err(said)?,
         false => spec.path.clone(),
     };
+    let is_bound = means.host.is_mount_point(&target).await.map_err(said)?;
     means.host.bind(&source, &target, spec.read_only).await.map_err(said)?;
-    if let Some(gid) = grouping.fs_group.filter(|_| !spec.read_only)
+    // As upstream, what is bound already is whoever's it has become since.
+    if let Some(gid) = grouping.fs_group.filter(|_| !spec.read_only && !is_bound)
         && !has_others(means, &spec.volume).await.map_err(said)?
     {
         give(means, &target, gid, grouping).await.map_err(said)?;
