@@ -303,7 +303,7 @@ fn without_a_klet_the_commands_say_how_to_start_one() -> Result<()> {
 fn why_explains_the_broken_examples() -> Result<()> {
     let node = Node::start()?;
     let examples = binaries::workspace().join("examples/broken");
-    let expected: [(&str, &[&str]); 13] = [
+    let expected: [(&str, &[&str]); 14] = [
         ("bad-image-host", &["name registry.invalid cannot be resolved", "Check the image's name"]),
         ("never-pull", &["imagePullPolicy: Never forbids", "IfNotPresent", "images import"]),
         ("bad-command", &["\"/bin/no-such-program\"", "is not in the image", "Correct command"]),
@@ -315,6 +315,7 @@ fn why_explains_the_broken_examples() -> Result<()> {
             &["readiness probe fails", "/healthy", "404", "correct the probe's path"],
         ),
         ("failing-hook", &["cannot register", "Make lifecycle.postStart succeed"]),
+        ("misspelt", &["runs without something", "spec.containers[0].comand: unknown field"]),
         ("non-root", &["runAsNonRoot is set, but it would run as root", "runAsUser"]),
         ("missing-config", &["configmap \"nobody-made-this\" not found", "kind: ConfigMap"]),
         ("missing-directory", &["/srv/no-such-directory", "DirectoryOrCreate"]),

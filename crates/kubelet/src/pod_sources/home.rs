@@ -11,7 +11,7 @@ use kubelet_model::manifest::{self, MAX_BYTES, Origin};
 use super::scan::FILES_MAX;
 use crate::ports::Fs;
 
-/// Unusable manifests that are told of.
+/// Unusable manifests, or unheeded fields of one, that are told of.
 const BROKEN_MAX: usize = 5;
 
 /// Where a static pod is defined.
@@ -25,6 +25,8 @@ pub enum ManifestHome {
         pods: usize,
         /// How many ConfigMaps and Secrets.
         objects: usize,
+        /// What it says and nobody acts on, a few at the most.
+        unheeded: Vec<String>,
     },
     /// In no file as it is now.
     Nowhere {
@@ -43,7 +45,9 @@ pub async fn find_manifest(fs: &dyn Fs, path: &Path, node_name: &str, uid: &str)
                 let own = |pod: &Pod| pod.metadata.uid.as_deref() == Some(uid);
                 if prepared.pods.iter().any(own) {
                     let (pods, objects) = (prepared.pods.len(), prepared.objects.len());
-                    return ManifestHome::File { path: file, pods, objects };
+                    let unheeded = prepared.warnings.iter().take(BROKEN_MAX);
+                    let unheeded = unheeded.map(ToString::to_string).collect();
+                    return ManifestHome::File { path: file, pods, objects, unheeded };
                 }
             }
             Err(problems) => {
@@ -195,15 +199,22 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (dir.path().join("one.yaml"), dir.path().join("two.yaml"));
         std::fs::write(&one, POD.replace("NAME", "one")).unwrap();
-        std::fs::write(&two, POD.replace("NAME", "two")).unwrap();
+        let misspelt = POD.replace("image: i", "image: i, comand: [x]");
+        std::fs::write(&two, misspelt.replace("NAME", "two")).unwrap();
         std::fs::write(dir.path().join(".hidden"), POD.replace("NAME", "three")).unwrap();
         let slashed = format!("{}/", dir.path().display());
         for path in [dir.path(), Path::new(&slashed)] {
             let found = find_manifest(&RealFs, path, "n1", &uid_of(&two, "n1")).await;
-            assert_eq!(found, ManifestHome::File { path: two.clone(), pods: 1, objects: 0 });
+            let ManifestHome::File { path, pods: 1, objects: 0, unheeded } = found else {
+                panic!("{found:?}")
+            };
+            assert_eq!(path, two);
+            let [field] = &unheeded[..] else { panic!("{unheeded:?}") };
+            assert!(field.contains("spec.containers[0].comand: unknown field"), "{field}");
         }
         let found = find_manifest(&RealFs, &one, "n1", &uid_of(&one, "n1")).await;
-        assert_eq!(found, ManifestHome::File { path: one.clone(), pods: 1, objects: 0 });
+        let (path, unheeded) = (one.clone(), Vec::new());
+        assert_eq!(found, ManifestHome::File { path, pods: 1, objects: 0, unheeded });
     }
 
     #[tokio::test]

@@ -107,8 +107,12 @@ pub(super) fn last_trouble(facts: &WhyFacts<'_>) -> Option<String> {
         let at = ended.finished_at.clone()?.0;
         let ago = render::ago(at, facts.wall);
         let (name, code, meaning) = (&status.name, ended.exit_code, exits::meaning(&ended));
-        let text =
-            format!("{name} was restarted; it ended with exit code {code} {ago}: {meaning}.");
+        let text = match exits::killed_by_probe(facts, name, &ended) {
+            Some(blame) => format!("{name} was restarted {ago}. {blame}"),
+            None => {
+                format!("{name} was restarted; it ended with exit code {code} {ago}: {meaning}.")
+            }
+        };
         Some((at, text))
     };
     let ends = facts.status.container_statuses.iter().flatten().filter_map(ended);

@@ -21,6 +21,11 @@ pub(super) fn ignored(other: &Namesake) -> String {
     }
 }
 
+/// What is told of a field that the pod runs without: misspelt, or not in this release.
+pub(super) fn unheeded(field: &str) -> String {
+    format!("The pod runs without something that its manifest says: {field}.")
+}
+
 /// Why there is no pod of this name although manifests name it; `None` if none does.
 pub fn explain_absent(name: &str, named: &[Namesake]) -> Option<Explanation> {
     // What is wrong tells more than what is well.

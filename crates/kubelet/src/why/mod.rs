@@ -59,6 +59,8 @@ pub struct WhyFacts<'a> {
     pub manifest: &'a Manifest,
     /// Other manifests of its name.
     pub namesakes: &'a [Namesake],
+    /// What its manifest says and nobody acts on.
+    pub unheeded: &'a [String],
     /// Wall-clock now.
     pub wall: Timestamp,
     /// Monotonic now.

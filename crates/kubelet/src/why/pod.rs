@@ -17,7 +17,8 @@ pub fn explain(facts: &WhyFacts<'_>) -> Explanation {
     let mut findings = findings.into_iter();
     let main = findings.next().unwrap_or_else(|| fine(facts));
     let also = findings.filter(|one| one.rank > Rank::Underway).map(|one| one.headline);
-    let also = also.chain(facts.namesakes.iter().map(manifests::ignored)).collect();
+    let also = also.chain(facts.namesakes.iter().map(manifests::ignored));
+    let also = also.chain(facts.unheeded.iter().map(|field| manifests::unheeded(field))).collect();
     let progress = facts.progress;
     let failed = progress.and_then(|progress| progress.last_error.as_ref()).map(|error| {
         let times = if error.count > 1 {

@@ -158,6 +158,7 @@ mod tests {
             logs: &BTreeMap::new(),
             manifest: &Manifest::Unknown,
             namesakes: &[],
+            unheeded: &[],
             wall: Timestamp::UNIX_EPOCH,
             mono: Mono(Duration::from_secs(100)),
         })

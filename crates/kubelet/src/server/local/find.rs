@@ -77,7 +77,9 @@ impl Local {
     async fn home_below(&self, path: &Path, view: &PodView) -> Home {
         let node = &self.place.node_name;
         match find_manifest(&*self.fs, path, node, view.uid.as_str()).await {
-            ManifestHome::File { path, pods, objects } => Home::File { path, pods, objects },
+            ManifestHome::File { path, pods, objects, unheeded } => {
+                Home::File { path, pods, objects, unheeded }
+            }
             ManifestHome::Nowhere { broken } => Home::Nowhere { broken },
         }
     }
@@ -86,8 +88,9 @@ impl Local {
 /// Where a pod's manifest is.
 #[derive(Debug)]
 pub(super) enum Home {
-    /// In this file, one of as many pods, beside as many ConfigMaps and Secrets.
-    File { path: PathBuf, pods: usize, objects: usize },
+    /// In this file, one of as many pods, beside as many ConfigMaps and Secrets, and
+    /// with what nobody acts on.
+    File { path: PathBuf, pods: usize, objects: usize, unheeded: Vec<String> },
     /// In none; these cannot be used.
     Nowhere { broken: Vec<String> },
     /// At a URL, without its password.

@@ -53,7 +53,7 @@ pub(super) async fn node(State(local): State<Local>) -> Json<Explanation> {
         ];
     } else if !broken.is_empty() {
         found.headline =
-            "Some manifests cannot be used; their last good pods keep running.".to_owned();
+            "Some manifests cannot be used. Pods that they defined before keep running.".to_owned();
         found.last_error = broken.first().cloned();
         found.advice =
             vec!["Mend the manifest at the line named; it is read again by itself.".to_owned()];

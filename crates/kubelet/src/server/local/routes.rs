@@ -118,15 +118,16 @@ async fn remove(
 ) -> Result<Json<RemoveAnswer>, Refused> {
     let view = local.find(&namespace, &pod)?;
     let path = match local.home(&view).await {
-        Home::File { path, pods: 1, objects: 0 } => path,
-        Home::File { path, pods, objects } => {
+        Home::File { path, pods: 1, objects: 0, .. } => path,
+        Home::File { path, pods, objects, .. } => {
             let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
             let objects = match objects {
                 0 => String::new(),
                 _ => ", and objects that others may use".to_owned(),
             };
             return Err(Refused::conflict(format!(
-                "{} defines {pods}{objects}; take this one out of it with an editor",
+                "{} defines {pods}{objects}; take this one out of it with an editor, or \
+                 remove the file if nothing else needs what it defines",
                 path.display()
             )));
         }

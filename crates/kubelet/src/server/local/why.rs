@@ -83,8 +83,12 @@ impl Local {
 
     /// Why a pod is as it is.
     pub(super) async fn explain(&self, view: &PodView) -> Explanation {
+        let mut unheeded = Vec::new();
         let manifest = match self.home(view).await {
-            Home::File { path, .. } => Manifest::File(path),
+            Home::File { path, unheeded: fields, .. } => {
+                unheeded = fields;
+                Manifest::File(path)
+            }
             Home::Nowhere { broken } => Manifest::Gone(broken),
             Home::Url(url) => {
                 let trouble = self.view.url_news.trouble();
@@ -107,6 +111,7 @@ impl Local {
             logs: &self.last_words(view),
             manifest: &manifest,
             namesakes: &namesakes,
+            unheeded: &unheeded,
             wall: self.clock.wall(),
             mono: self.clock.mono(),
         })

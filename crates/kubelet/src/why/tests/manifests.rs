@@ -77,3 +77,12 @@ fn manifests_of_the_same_name_are_told_of() {
         &["runs and is ready", "Also: /m/b.yaml defines a pod of the same name", "rename one"],
     );
 }
+
+#[test]
+fn what_a_pod_runs_without_is_told() {
+    let mut case = Case::new(json!({"containers": []}), json!({"phase": "Running"}));
+    case.unheeded = vec!["line 9: spec.containers[0].comand: unknown field, ignored".to_owned()];
+    let told = "Also: The pod runs without something that its manifest says: line 9: \
+                spec.containers[0].comand: unknown field, ignored.";
+    has(&case.text(), &[told]);
+}

@@ -52,6 +52,7 @@ struct Case {
     logs: BTreeMap<String, Vec<String>>,
     manifest: Manifest,
     namesakes: Vec<Namesake>,
+    unheeded: Vec<String>,
 }
 
 impl Case {
@@ -64,6 +65,7 @@ impl Case {
             logs: BTreeMap::new(),
             manifest: Manifest::File("/etc/klet/pods/web.yaml".into()),
             namesakes: Vec::new(),
+            unheeded: Vec::new(),
         }
     }
     fn waiting(reason: &str, message: &str, container: Value) -> Self {
@@ -99,6 +101,7 @@ impl Case {
             logs: &self.logs,
             manifest: &self.manifest,
             namesakes: &self.namesakes,
+            unheeded: &self.unheeded,
             wall: now(),
             mono: Mono(Duration::from_secs(100)),
         })

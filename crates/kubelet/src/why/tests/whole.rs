@@ -162,3 +162,20 @@ fn a_container_that_is_being_stopped_tells_of_its_probe() {
     has(&stopped(changed), &["app is being stopped: Container app definition changed"]);
     has(&stopped(case()), &["app is being stopped.", "klet events default/web-n1"]);
 }
+
+#[test]
+fn a_restart_that_is_over_tells_of_the_probe_that_was_to_blame() {
+    let running = json!({"running": {"startedAt": "1970-01-01T00:59:55Z"}});
+    let ended = json!({"terminated": {
+        "exitCode": 0, "startedAt": "1970-01-01T00:50:00Z", "finishedAt": "1970-01-01T00:59:51Z",
+    }});
+    let mut status = container_status(running, ended);
+    status["containerStatuses"][0]["ready"] = json!(true);
+    let case = || Case::new(one(json!({})), status.clone());
+    has(&case().text(), &["For the record: app was restarted; it ended with exit code 0 9s ago"]);
+    let blamed = case().event("Killing", "Container app failed liveness probe, will be restarted");
+    has(
+        &blamed.text(),
+        &["For the record: app was restarted 9s ago. Its liveness probe failed and so klet stopped"],
+    );
+}
