@@ -261,6 +261,13 @@ fn pull(case: Case<'_>, reason: WaitReason) -> Finding {
     let mut finding = Finding::new(Rank::Failed, headline).waits_for(waits).error(case.message);
     finding.advice.extend(image::provider_advice(case.message));
     finding.advice.extend(image::advice(trouble, image));
+    let always = case.container.image_pull_policy.as_deref() == Some("Always");
+    if always && case.volume().is_none() {
+        finding = finding.advise(
+            "If this node has the image already, imagePullPolicy: IfNotPresent uses it. An image \
+             without a tag, or of tag latest, is asked for each time unless the manifest says so.",
+        );
+    }
     match trouble {
         // The runtime was not asked, so it has no error to show.
         PullTrouble::PullSecret => {

@@ -51,6 +51,16 @@ fn pulls_fail_in_ways_that_can_be_told_apart() {
 }
 
 #[test]
+fn an_image_that_may_be_here_need_not_be_asked_for() {
+    let text = |policy: &str| {
+        let app = json!({"image": "busybox", "imagePullPolicy": policy});
+        Case::waiting("ErrImagePull", "dial tcp 1.2.3.4:443: i/o timeout", app).text()
+    };
+    has(&text("Always"), &["If this node has the image already", "IfNotPresent"]);
+    assert!(!text("IfNotPresent").contains("If this node has the image already"));
+}
+
+#[test]
 fn a_malformed_pull_secret_is_not_blamed_on_the_registry() {
     let message = "cannot use the image pull secret ns/login: .dockerconfigjson: not a docker \
                    configuration: line 1, column 1";
