@@ -176,6 +176,8 @@ fn a_restart_that_is_over_tells_of_the_probe_that_was_to_blame() {
     let blamed = case().event("Killing", "Container app failed liveness probe, will be restarted");
     has(
         &blamed.text(),
-        &["For the record: app was restarted 9s ago. Its liveness probe failed and so klet stopped"],
+        &[
+            "For the record: app was restarted 9s ago. Its liveness probe failed and so klet stopped",
+        ],
     );
 }
