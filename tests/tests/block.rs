@@ -2,30 +2,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use plugin_apis::csi::volume_capability::AccessType;
 use plugin_apis::csi::{NodePublishVolumeRequest, NodeStageVolumeRequest};
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::csi::{CsiDriver, CsiOptions, Fault, Rpc};
-use testkit::{Node, PodManifest, host};
+use testkit::disk::LoopDevice;
+use testkit::{Node, PodManifest};
 
 const DRIVER: &str = "hostpath.klet.test";
-
-/// A PersistentVolume of this source, and the claim `data` that names it.
-fn put_claim(node: &Node, mode: &str, source: &str, spec: Value) -> Result<()> {
-    let modes = json!(["ReadWriteOnce"]);
-    let volume = json!({"accessModes": modes, "volumeMode": mode, "capacity": {"storage": "16Mi"},
-        source: spec});
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": volume},
-        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
-         "spec": {"accessModes": modes, "volumeMode": mode, "volumeName": "pv",
-                  "resources": {"requests": {"storage": "16Mi"}}}},
-    ]});
-    node.manifests.put("claim.json", list.to_string())
-}
 
 /// A pod that has the claim as /dev/disk.
 fn pod(name: &str, script: &str, read_only: bool) -> PodManifest {
@@ -64,7 +50,7 @@ fn pods_share_the_device_of_a_driver() -> Result<()> {
     let root = node.klet.root_dir().canonicalize()?;
     let mut driver = CsiDriver::start(&root, CsiOptions::default())?;
     driver.register()?;
-    put_claim(&node, "Block", "csi", json!({"driver": DRIVER, "volumeHandle": "vol-1"}))?;
+    node.manifests.put_claim("Block", "csi", json!({"driver": DRIVER, "volumeHandle": "vol-1"}))?;
     node.manifests.put_pod(&pod("writer", WRITE, false))?;
     node.wait_word("writer", "main", "written")?;
     let writer = node.pod("writer")?.uid;
@@ -114,7 +100,7 @@ fn a_device_half_made_when_klet_is_killed_is_undone() -> Result<()> {
     let mut driver = CsiDriver::start(&root, CsiOptions::default())?;
     driver.register()?;
     driver.inject(Rpc::NodePublishVolume, Fault::hang());
-    put_claim(&node, "Block", "csi", json!({"driver": DRIVER, "volumeHandle": "vol-1"}))?;
+    node.manifests.put_claim("Block", "csi", json!({"driver": DRIVER, "volumeHandle": "vol-1"}))?;
     node.manifests.put_pod(&pod("writer", WRITE, false))?;
     node.eventually("the driver to be asked", || {
         ensure!(!driver.requests::<NodePublishVolumeRequest>().is_empty(), "not yet");
@@ -130,50 +116,25 @@ fn a_device_half_made_when_klet_is_killed_is_undone() -> Result<()> {
     Ok(())
 }
 
-/// A loop device over a file, until dropped.
-struct Loop(PathBuf);
-
-impl Loop {
-    fn over(image: &Path) -> Result<Self> {
-        fs::File::create(image)?.set_len(16 << 20)?;
-        let output = losetup(&["--find", "--show"], image)?;
-        Ok(Self(PathBuf::from(output.trim())))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        // There is nobody left to tell.
-        let _ = losetup(&["--detach"], &self.0);
-    }
-}
-
-fn losetup(arguments: &[&str], path: &Path) -> Result<String> {
-    let program = host::program("losetup", "mount")?;
-    let output = Command::new(program).args(arguments).arg(path).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
-}
-
 #[test]
 fn a_device_of_the_node_is_used_as_what_it_is() -> Result<()> {
     let mut node = Node::start()?;
     let image = node.containerd.dir().join("disk.img");
-    let disk = Loop::over(&image)?;
-    let local = json!({"path": disk.0});
+    let disk = LoopDevice::over(&image, b"", 16 << 20)?;
+    let local = json!({"path": disk.path()});
     node.manifests.put_pod(&pod("writer", WRITE, false))?;
     // As upstream: of the pod, and again with every try.
     let missing = "Unable to attach or mount volumes: unmounted volumes=[d], unattached \
                    volumes=[], failed to process volumes=[d]: error processing PVC default/data: \
                    failed to fetch PVC: persistentvolumeclaim \"data\" not found";
     node.wait_says(&["events", "writer"], &["FailedMount", missing])?;
-    put_claim(&node, "Filesystem", "local", local.clone())?;
+    node.manifests.put_claim("Filesystem", "local", local.clone())?;
     let wrong = "volume d has volumeMode Filesystem, but is specified in volumeDevices";
     node.wait_says(&["why", "writer"], &[wrong])?;
-    put_claim(&node, "Block", "local", local)?;
+    node.manifests.put_claim("Block", "local", local)?;
     node.wait_word("writer", "main", "written")?;
     let uid = node.pod("writer")?.uid;
-    assert_eq!(fs::read(&disk.0)?[..5], *b"hello");
+    assert_eq!(fs::read(disk.path())?[..5], *b"hello");
     let devices = devices_dir(&node, "kubernetes.io~local-volume");
     assert!(devices.join("pv").join(&uid).exists());
 
@@ -190,6 +151,6 @@ fn a_device_of_the_node_is_used_as_what_it_is() -> Result<()> {
     node.klet.restart()?;
     node.wait_no_trace("writer", &uid)?;
     assert_eq!(left_in(&devices)?, Vec::<PathBuf>::new());
-    assert_eq!(fs::read(&disk.0)?[..5], *b"hello", "what is on the disk stays");
+    assert_eq!(fs::read(disk.path())?[..5], *b"hello", "what is on the disk stays");
     Ok(())
 }

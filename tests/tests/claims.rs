@@ -4,24 +4,11 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Result, ensure};
-use serde_json::{Value, json};
-use testkit::{Node, PodManifest, binaries, host};
-
-/// A PersistentVolume of this source, and the claim `data` that names it.
-fn put_claim(node: &Node, source: &str, spec: Value) -> Result<()> {
-    let modes = json!(["ReadWriteOnce"]);
-    let volume = json!({"accessModes": modes, "capacity": {"storage": "1Gi"}, source: spec});
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": volume},
-        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
-         "spec": {"accessModes": modes, "volumeName": "pv",
-                  "resources": {"requests": {"storage": "1Gi"}}}},
-    ]});
-    node.manifests.put("claim.json", list.to_string())
-}
+use serde_json::json;
+use testkit::disk::LoopDevice;
+use testkit::{Node, PodManifest, binaries};
 
 fn claimant(name: &str, script: &str) -> PodManifest {
     PodManifest::script(name, &format!("{script}; exec sleep 1000"))
@@ -46,7 +33,7 @@ fn binds_of(dir: &Path) -> Result<usize> {
 fn pods_share_a_directory_of_the_node() -> Result<()> {
     let mut node = Node::start()?;
     let disk = disk(&node);
-    put_claim(&node, "local", json!({"path": disk}))?;
+    node.manifests.put_claim("Filesystem", "local", json!({"path": disk}))?;
     let part = json!([{"name": "d", "mountPath": "/data"},
         {"name": "d", "mountPath": "/part", "subPath": "a/b"}]);
     let writer = claimant("writer", "echo hello >/data/word; echo x >/part/x")
@@ -105,7 +92,11 @@ fn a_claim_that_is_missing_is_told_of_the_pod() -> Result<()> {
                    volumes=[], failed to process volumes=[d]: error processing PVC default/data: \
                    failed to fetch PVC: persistentvolumeclaim \"data\" not found";
     node.wait_says(&["events", "web"], &["FailedMount", missing])?;
-    put_claim(&node, "hostPath", json!({"path": disk(&node), "type": "DirectoryOrCreate"}))?;
+    node.manifests.put_claim(
+        "Filesystem",
+        "hostPath",
+        json!({"path": disk(&node), "type": "DirectoryOrCreate"}),
+    )?;
     node.wait_word("web", "main", "up")?;
     Ok(())
 }
@@ -116,7 +107,7 @@ fn a_volume_that_is_only_read() -> Result<()> {
     let disk = disk(&node);
     fs::create_dir(&disk)?;
     fs::write(disk.join("word"), "hello\n")?;
-    put_claim(&node, "local", json!({"path": disk}))?;
+    node.manifests.put_claim("Filesystem", "local", json!({"path": disk}))?;
     let claim = json!({"claimName": "data", "readOnly": true});
     let pod = claimant("reader", "cat /data/word; touch /data/x || echo cannot write")
         .spec("volumes", json!([{"name": "d", "persistentVolumeClaim": claim}]));
@@ -127,38 +118,12 @@ fn a_volume_that_is_only_read() -> Result<()> {
     Ok(())
 }
 
-/// A loop device over a file, until dropped.
-struct Loop(PathBuf);
-
-impl Loop {
-    fn over(image: &Path, start: &[u8]) -> Result<Self> {
-        fs::write(image, start)?;
-        fs::File::options().write(true).open(image)?.set_len(32 << 20)?;
-        let output = losetup(&["--find", "--show"], image)?;
-        Ok(Self(PathBuf::from(output.trim())))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        // There is nobody left to tell.
-        let _ = losetup(&["--detach"], &self.0);
-    }
-}
-
-fn losetup(arguments: &[&str], path: &Path) -> Result<String> {
-    let program = host::program("losetup", "mount")?;
-    let output = Command::new(program).args(arguments).arg(path).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
-}
-
 #[test]
 fn a_blank_disk_gets_a_file_system_and_keeps_it() -> Result<()> {
     let mut node = Node::start()?;
     let image = node.containerd.dir().join("disk.img");
-    let device = Loop::over(&image, b"")?;
-    put_claim(&node, "local", json!({"path": device.0}))?;
+    let device = LoopDevice::over(&image, b"", 32 << 20)?;
+    node.manifests.put_claim("Filesystem", "local", json!({"path": device.path()}))?;
     node.manifests.put_pod(&claimant("writer", "echo hello >/data/word; sync; echo up"))?;
     node.wait_word("writer", "main", "up")?;
     let writer = node.pod("writer")?.uid;
@@ -189,12 +154,12 @@ fn a_blank_disk_gets_a_file_system_and_keeps_it() -> Result<()> {
 fn a_disk_that_holds_anything_is_not_formatted() -> Result<()> {
     let node = Node::start()?;
     let image = node.containerd.dir().join("disk.img");
-    let device = Loop::over(&image, b"precious")?;
-    put_claim(&node, "local", json!({"path": device.0}))?;
+    let device = LoopDevice::over(&image, b"precious", 32 << 20)?;
+    node.manifests.put_claim("Filesystem", "local", json!({"path": device.path()}))?;
     node.manifests.put_pod(&claimant("web", "echo up"))?;
     let why = format!(
         "will not use {}: it has no file system, and yet something is written on it",
-        device.0.display()
+        device.path().display()
     );
     node.wait_says(&["why", "web"], &[&why])?;
     let uid = node.pod("web")?.uid;
@@ -208,7 +173,11 @@ fn a_disk_that_holds_anything_is_not_formatted() -> Result<()> {
 fn a_path_of_the_host_through_a_claim() -> Result<()> {
     let node = Node::start()?;
     let disk = disk(&node);
-    put_claim(&node, "hostPath", json!({"path": disk, "type": "DirectoryOrCreate"}))?;
+    node.manifests.put_claim(
+        "Filesystem",
+        "hostPath",
+        json!({"path": disk, "type": "DirectoryOrCreate"}),
+    )?;
     node.manifests.put_pod(&claimant("web", "echo hello >/data/word; echo up"))?;
     node.wait_word("web", "main", "up")?;
     let uid = node.pod("web")?.uid;

@@ -263,16 +263,8 @@ fn a_driver_that_comes_again_is_found_again() -> Result<()> {
 
 /// A PersistentVolume and the claim that names it.
 fn put_claim(node: &Node) -> Result<()> {
-    let modes = json!(["ReadWriteOnce"]);
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"},
-         "spec": {"accessModes": modes, "capacity": {"storage": "1Gi"},
-                  "csi": {"driver": DRIVER, "volumeHandle": "vol-1"}}},
-        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
-         "spec": {"accessModes": modes, "volumeName": "pv",
-                  "resources": {"requests": {"storage": "1Gi"}}}},
-    ]});
-    node.manifests.put("claim.json", list.to_string())
+    let volume = json!({"driver": DRIVER, "volumeHandle": "vol-1"});
+    node.manifests.put_claim("Filesystem", "csi", volume)
 }
 
 fn claimant(name: &str, script: &str) -> PodManifest {

@@ -17,6 +17,7 @@ pub mod containerd;
 pub mod cri_client;
 pub mod cri_recorder;
 pub mod csi;
+pub mod disk;
 pub mod host;
 pub mod http;
 pub mod https;

@@ -37,6 +37,23 @@ impl ManifestDir {
         self.put(&format!("{}.json", pod.name), pod.to_json())
     }
 
+    /// Writes the PersistentVolume `pv` of this source and mode, and the claim `data`
+    /// that names it.
+    pub fn put_claim(&self, mode: &str, source: &str, spec: Value) -> Result<()> {
+        let (modes, size) = (json!(["ReadWriteOnce"]), json!({"storage": "16Mi"}));
+        let volume =
+            json!({"accessModes": modes, "volumeMode": mode, "capacity": size, source: spec});
+        let claim = json!({"accessModes": modes, "volumeMode": mode, "volumeName": "pv",
+            "resources": {"requests": size}});
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+            {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"},
+             "spec": volume},
+            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+             "spec": claim},
+        ]});
+        self.put("claim.json", list.to_string())
+    }
+
     /// Removes a file.
     pub fn remove(&self, file: &str) -> Result<()> {
         let path = self.0.join(file);

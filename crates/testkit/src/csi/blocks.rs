@@ -6,12 +6,11 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use tonic::Status;
 
 use super::volumes::{SIZE_KEY, Volumes, failed};
-use crate::host;
+use crate::disk;
 
 /// Bytes of a volume that nobody gave a size.
 const SIZE: u64 = 16 << 20;
@@ -78,13 +77,5 @@ impl Volumes {
 }
 
 fn losetup(arguments: &[&str], last: &Path) -> Result<String, Status> {
-    let program = host::program("losetup", "mount");
-    let program = program.map_err(|err| Status::internal(format!("{err:#}")))?;
-    let output = Command::new(program).args(arguments).arg(last).output();
-    let output = output.map_err(|err| failed("run losetup for", last, err))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(Status::internal(format!("losetup {arguments:?}: {}", said.trim())));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    disk::losetup(arguments, last).map_err(|err| Status::internal(format!("{err:#}")))
 }
