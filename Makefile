@@ -3,6 +3,8 @@ CARGO ?= cargo
 TARGET := x86_64-unknown-linux-gnu
 # Published binaries are static: one file runs on any distribution.
 STATIC_FLAGS := -C target-feature=+crt-static
+# Half a megabyte less: relocations packed, functions that are the same kept once.
+DIST_FLAGS := $(STATIC_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs -C link-arg=-Wl,--icf=all
 # Where the binaries end up.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 DIST_DIR := $(TARGET_DIR)/dist-static
@@ -70,7 +72,7 @@ lint: ## Format, clippy and tidy checks
 	$(CARGO) xtask tidy
 
 dist: ## Build the published binary: small and static
-	RUSTFLAGS="$(STATIC_FLAGS)" $(CARGO) build -p klet --profile dist --target $(TARGET) \
+	RUSTFLAGS="$(DIST_FLAGS)" $(CARGO) build -p klet --profile dist --target $(TARGET) \
 		--target-dir $(DIST_DIR)
 	@ls -l $(DIST_DIR)/$(TARGET)/dist/klet
 

@@ -46,7 +46,7 @@ fn containers_that_cannot_start_or_go_on() -> Result<()> {
 fn what_this_release_refuses_it_names() -> Result<()> {
     let node = Node::start()?;
     let pod = |name: &str| PodManifest::script(name, "exec sleep 1000");
-    let volumes = json!([{"name": "scratch", "nfs": {"server": "s", "path": "/"}}]);
+    let volumes = json!([{"name": "scratch", "flexVolume": {"driver": "d/e"}}]);
     node.manifests.put_pod(&pod("disk").spec("volumes", volumes))?;
     // No API server, nobody to add one to a pod that runs.
     let ephemeral = json!([{"name": "look", "image": "docker.io/library/busybox:latest"}]);
@@ -54,7 +54,7 @@ fn what_this_release_refuses_it_names() -> Result<()> {
     node.manifests.put_pod(&pod("good"))?;
     node.wait_running("good")?;
     for (file, words) in [
-        ("disk.json", "spec.volumes[0].nfs: not supported by this release"),
+        ("disk.json", "spec.volumes[0].flexVolume: not supported by this release"),
         ("debugged.json", "spec.ephemeralContainers: cannot be set on create"),
     ] {
         node.eventually(&format!("{file} to be refused"), || {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use plugin_apis::csi::volume_capability::AccessType;
 use plugin_apis::csi::{
-    NodeGetVolumeStatsRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
-    NodeUnpublishVolumeRequest,
+    NodeExpandVolumeRequest, NodeGetVolumeStatsRequest, NodePublishVolumeRequest,
+    NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
 };
 use serde_json::{Value, json};
 use testkit::csi::{Code, CsiDriver, CsiOptions, Fault, NodeCapability, Outcome, Rpc};
@@ -326,6 +326,58 @@ fn pods_share_a_persistent_volume() -> Result<()> {
     wait_unstaged(&node, &driver, "reader", &reader)?;
     assert_eq!(fs::read_to_string(driver.volume_dir("vol-1").join("word"))?, "hello\n");
     Ok(())
+}
+
+#[test]
+fn a_volume_grows_while_a_pod_uses_it() -> Result<()> {
+    let mut node = Node::start()?;
+    let can = [
+        NodeCapability::StageUnstageVolume,
+        NodeCapability::GetVolumeStats,
+        NodeCapability::ExpandVolume,
+    ];
+    let mut driver = driver(&node, &can)?;
+    driver.register()?;
+    let sized = |size: &str| {
+        let csi = json!({"driver": DRIVER, "volumeHandle": "vol-1",
+            "volumeAttributes": {"size": (1 << 20).to_string()}});
+        node.manifests.put_sized_claim("Filesystem", "csi", csi, size)
+    };
+    sized("1Mi")?;
+    node.manifests.put_pod(&claimant("grower", "echo hello >/data/word"))?;
+    let pod = node.wait_running("grower")?;
+    let asked = || -> Vec<i64> {
+        let all = driver.requests::<NodeExpandVolumeRequest>().into_iter();
+        all.map(|one| one.capacity_range.unwrap_or_default().required_bytes).collect()
+    };
+    node.eventually("the driver to be told the size", || {
+        ensure!(asked() == [1 << 20], "asked for {:?}", asked());
+        Ok(())
+    })?;
+    sized("3Mi")?;
+    node.eventually("klet to say that it has grown", || {
+        let told = node.klet_says(&["events"])?;
+        ensure!(told.contains("FileSystemResizeSuccessful"), "told: {told}");
+        Ok(())
+    })?;
+    ensure!(asked() == [1 << 20, 3 << 20], "asked for {:?}", asked());
+    let told = node.klet_says(&["volumes"])?;
+    ensure!(told.contains("of 3.0Mi"), "the driver tells: {told}");
+    let metrics = testkit::http::get_ok(node.klet.read_only_port(), "/metrics")?;
+    let capacity = "kubelet_volume_stats_capacity_bytes{namespace=\"default\",\
+                    persistentvolumeclaim=\"data\"} 3145728";
+    ensure!(metrics.contains(capacity) && metrics.ends_with("# EOF\n"), "metrics: {metrics}");
+    ensure!(node.run_in("grower", "main", "cat /data/word")?.trim() == "hello", "it is the same");
+    // Another life of klet asks once more, which changes nothing, and says nothing.
+    node.klet.kill9()?;
+    node.klet.restart()?;
+    node.eventually("the driver to be told again", || {
+        ensure!(asked() == [1 << 20, 3 << 20, 3 << 20], "asked for {:?}", asked());
+        Ok(())
+    })?;
+    ensure!(node.pod("grower")?.uid == pod.uid, "it is the same pod");
+    node.manifests.remove_pod("grower")?;
+    wait_unstaged(&node, &driver, "grower", &pod.uid)
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Pure and bounded by its caller. Never panics, whatever the bytes. Upstream:
 //! pkg/kubelet/kubeletconfig/util/codec.
 
+use kubelet_model::typed::{self, DoubledKeys, Mistyped};
 use serde_json::Value;
 
 use crate::wire::{API_VERSION, KIND, KubeletConfiguration};
@@ -69,14 +70,14 @@ pub fn decode(bytes: &[u8], lenient: bool) -> Result<Document, DecodeError> {
         map.remove("apiVersion");
         map.remove("kind");
     }
-    let (config, unknown) = typed(&raw)?;
+    let (config, unknown) = known(&raw)?;
     Ok(Document { raw, config, unknown, duplicate })
 }
 
 fn parse(bytes: &[u8], lenient: bool) -> Result<(Value, Option<String>), DecodeError> {
-    match parse_with(bytes, serde_saphyr::DuplicateKeyPolicy::Error) {
+    match parse_with(bytes, DoubledKeys::Refused) {
         Ok(value) => Ok((value, None)),
-        Err(strict) => match parse_with(bytes, serde_saphyr::DuplicateKeyPolicy::LastWins) {
+        Err(strict) => match parse_with(bytes, DoubledKeys::LastWins) {
             Ok(value) if lenient => Ok((value, Some(strict))),
             Ok(_) => Err(DecodeError::Duplicate(strict)),
             Err(message) => Err(DecodeError::Syntax(message)),
@@ -84,16 +85,8 @@ fn parse(bytes: &[u8], lenient: bool) -> Result<(Value, Option<String>), DecodeE
     }
 }
 
-fn parse_with(bytes: &[u8], policy: serde_saphyr::DuplicateKeyPolicy) -> Result<Value, String> {
-    let options = serde_saphyr::options! {
-        duplicate_keys: policy,
-        legacy_octal_numbers: true,
-        // Snippets would copy secrets of the file into messages.
-        with_snippet: false,
-    };
-    let one_line = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut value = serde_saphyr::from_slice_with_options(bytes, options)
-        .map_err(|error: serde_saphyr::Error| one_line(error.to_string()))?;
+fn parse_with(bytes: &[u8], doubled: DoubledKeys) -> Result<Value, String> {
+    let mut value = typed::from_yaml(bytes, doubled)?;
     whole_numbers(&mut value);
     Ok(value)
 }
@@ -135,23 +128,15 @@ fn check_kind(raw: &Value) -> Result<(), DecodeError> {
 }
 
 /// The known fields of a tree, and the paths of the others.
-pub(crate) fn typed(raw: &Value) -> Result<(KubeletConfiguration, Vec<String>), DecodeError> {
+pub(crate) fn known(raw: &Value) -> Result<(KubeletConfiguration, Vec<String>), DecodeError> {
     let mut unknown = Vec::new();
-    let mut track = serde_path_to_error::Track::new();
-    let deserializer = serde_path_to_error::Deserializer::new(raw, &mut track);
-    match serde_ignored::deserialize(deserializer, |path| {
-        unknown.push(path.to_string().replace(".?", ""))
-    }) {
+    match typed::decode(raw.clone(), &mut |field| unknown.push(field)) {
         Ok(config) => Ok((config, unknown)),
-        Err(error) => {
-            let path = track.path().to_string();
+        Err(Mistyped { field: path, why }) => {
             // The error repeats the offending value, which here is a secret.
             let secret = path.starts_with(SECRET_FIELD);
-            let message = if secret {
-                "must map header names to lists of values".to_owned()
-            } else {
-                error.to_string()
-            };
+            let message =
+                if secret { "must map header names to lists of values".to_owned() } else { why };
             Err(DecodeError::Type { path, message })
         }
     }

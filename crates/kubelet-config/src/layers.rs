@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::decode::{DecodeError, to_tree, typed};
+use crate::decode::{DecodeError, known, to_tree};
 use crate::defaults;
 use crate::path::{FieldPath, leaves};
 use crate::provenance::{Origin, Provenance};
@@ -77,7 +77,7 @@ impl Layers {
 
     /// Restores defaults of what drop-ins removed, and drops what nobody knows.
     pub(crate) fn settle(&mut self) -> Result<(), DecodeError> {
-        let (mut config, _) = typed(&self.tree)?;
+        let (mut config, _) = known(&self.tree)?;
         let before = to_tree(&config);
         defaults::apply(&mut config);
         let after = to_tree(&config);
@@ -126,7 +126,7 @@ impl Layers {
 
     /// The effective tree, its typed form, and where each value came from.
     pub(crate) fn finish(self) -> Result<(Value, KubeletConfiguration, Provenance), DecodeError> {
-        let (config, _) = typed(&self.tree)?;
+        let (config, _) = known(&self.tree)?;
         Ok((self.tree, config, self.provenance))
     }
 }

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::typed;
+
 /// What an object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectKind {
@@ -99,7 +101,7 @@ impl ConfigObject {
 
     /// The spec of a PersistentVolume or a claim.
     pub fn spec<T: serde::de::DeserializeOwned>(&self) -> Option<T> {
-        serde_json::from_slice(self.data.get(SPEC)?).ok()
+        typed::from_json(self.data.get(SPEC)?).ok()
     }
 
     /// Bytes of all values.

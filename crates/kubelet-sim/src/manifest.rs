@@ -210,6 +210,10 @@ impl PodTemplate {
         pod.volumes.own = features.csi && rng.random_bool(0.5);
         pod.volumes.shared = features.csi && rng.random_bool(0.5);
         pod.volumes.block = features.csi && rng.random_bool(0.5);
+        if features.volumes {
+            pod.volumes.nfs = rng.random_bool(0.3);
+            pod.volumes.iscsi = [rng.random_bool(0.3), rng.random_bool(0.3)];
+        }
         pod
     }
 

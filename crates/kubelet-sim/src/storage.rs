@@ -59,11 +59,15 @@ impl State {
     /// Writes the shared volume and its claim.
     pub(crate) fn publish_storage(&mut self, publishing: &Publishing) {
         let modes = json!(["ReadWriteOnce"]);
+        let bytes = self.csi.wanted.unwrap_or(1) + self.rng.random_range(0..2);
+        self.csi.wanted = Some(bytes);
+        let size = json!({"storage": bytes.to_string()});
         let pair = |name: &str, mode: &str| {
             let csi = json!({"driver": DRIVER, "volumeHandle": name});
             [
                 json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
-                    "spec": {"accessModes": modes, "volumeMode": mode, "csi": csi}}),
+                    "spec": {"accessModes": modes, "volumeMode": mode, "capacity": size,
+                        "csi": csi}}),
                 json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
                     "metadata": {"name": name, "namespace": NAMESPACE},
                     "spec": {"accessModes": modes, "volumeMode": mode, "volumeName": name}}),
@@ -80,6 +84,7 @@ impl State {
         match self.rng.random_range(0..6) {
             0 => {
                 self.delete_file(&publishing.dir.join(FILE));
+                self.csi.wanted = None;
                 self.note("", format!("{FILE} deleted"));
             }
             1..3 => self.publish_storage(publishing),
@@ -123,6 +128,16 @@ impl State {
     pub(crate) fn is_shared_mount(&self, point: &Path) -> bool {
         let staged = self.csi.staged.iter().find(|(_, path)| *path == point);
         staged.is_some_and(|(handle, _)| self.csi.published.values().any(|of| of == handle))
+    }
+
+    /// A volume that a pod has, and that is smaller than it should be by now.
+    pub(crate) fn small_volume(&self) -> Option<String> {
+        let wanted = self.csi.wanted?;
+        let mut used =
+            self.csi.published.values().filter(|handle| *handle == SHARED || *handle == BLOCK);
+        let small =
+            used.find(|handle| self.csi.sizes.get(*handle).is_none_or(|is| *is < wanted))?;
+        Some(format!("volume {small} has not grown to {wanted}"))
     }
 
     /// What is left of shared volumes that nobody has.

@@ -55,7 +55,9 @@ impl State {
         if let Some((name, _)) = missing {
             self.violate(pod, format!("sandbox asked for before volume {name} is there"));
         }
-        if let Some(name) = self.missing_csi_volume(&Path::new(PODS).join(uid), template) {
+        let dir = Path::new(PODS).join(uid);
+        let missing = self.missing_csi_volume(&dir, template);
+        if let Some(name) = missing.or_else(|| self.missing_network_volume(&dir, template)) {
             self.violate(pod, format!("sandbox asked for before volume {name} is mounted"));
         }
         let config = config_dir(&Path::new(PODS).join(uid)).join("..data/version");
@@ -186,10 +188,12 @@ impl State {
         let known = |point: &&PathBuf| {
             let part = point.strip_prefix(PODS).ok().and_then(|part| part.iter().next());
             let of_pod = part.and_then(|uid| uid.to_str()).is_some_and(|uid| uids.contains(uid));
-            of_pod || self.is_shared_mount(point) || self.is_device_of(uids, point)
+            let shared = self.is_shared_mount(point) || self.is_disk_in_use(point);
+            of_pod || shared || self.is_device_of(uids, point)
         };
         let stray = self.volumes.mounts.keys().find(|point| !known(point));
         let stray = stray.map(|point| format!("{} left mounted", point.display()));
-        stray.or_else(|| self.stale_staging())
+        let stale = stray.or_else(|| self.stale_staging()).or_else(|| self.stale_disk());
+        stale.or_else(|| self.small_volume())
     }
 }

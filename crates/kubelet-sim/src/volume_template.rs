@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::config_map::CONFIG;
 use crate::manifest::PodTemplate;
+use crate::node::{ISCSI, NFS, iscsi_source, nfs_source};
 use crate::storage::{BLOCK, DRIVER, OWN, SHARED};
 
 /// A directory of the host that the first pod makes.
@@ -36,6 +37,10 @@ pub struct VolumeSet {
     pub shared: bool,
     /// A block device of a CSI driver that pods share, `block`.
     pub block: bool,
+    /// What a server exports, `nfs`.
+    pub nfs: bool,
+    /// Disks of one iSCSI target that pods share, `iscsi-a` and `iscsi-b`.
+    pub iscsi: [bool; 2],
 }
 
 impl VolumeSet {
@@ -52,6 +57,9 @@ impl VolumeSet {
             (self.own, OWN, json!({"csi": {"driver": DRIVER}})),
             (self.shared, SHARED, json!({"persistentVolumeClaim": {"claimName": SHARED}})),
             (self.block, BLOCK, json!({"persistentVolumeClaim": {"claimName": BLOCK}})),
+            (self.nfs, NFS, nfs_source()),
+            (self.iscsi[0], ISCSI[0], iscsi_source(0)),
+            (self.iscsi[1], ISCSI[1], iscsi_source(1)),
             (self.disk, "disk", json!({"emptyDir": {}})),
             (self.given, "given", host(HOST_GIVEN, "Directory")),
             (self.memory, "memory", json!({"emptyDir": {"medium": "Memory"}})),

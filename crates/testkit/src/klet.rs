@@ -50,6 +50,7 @@ pub struct Klet {
     read_only_port: u16,
     more: Value,
     flags: Vec<String>,
+    tools: Option<PathBuf>,
 }
 
 impl Klet {
@@ -77,6 +78,7 @@ impl Klet {
             options,
             more: Value::Null,
             flags: Vec::new(),
+            tools: None,
         };
         klet.configure(Value::Null)?;
         Ok(klet)
@@ -93,6 +95,11 @@ impl Klet {
     /// Adds a flag, for the next launch: not everything is in the configuration.
     pub fn add_flag(&mut self, flag: &str, value: &Path) {
         self.flags.push(format!("--{flag}={}", value.display()));
+    }
+
+    /// Has it look for programs here before anywhere else, from the next launch on.
+    pub fn put_first_in_path(&mut self, dir: &Path) {
+        self.tools = Some(dir.to_owned());
     }
 
     fn config(&self) -> Value {
@@ -129,6 +136,11 @@ impl Klet {
     pub fn launch(&mut self) -> Result<()> {
         let mut command = Command::new(&self.options.binary);
         command.arg("kubelet").args(self.flags());
+        if let Some(tools) = &self.tools {
+            let usual = std::env::var_os("PATH").unwrap_or_default();
+            let all = std::iter::once(tools.clone()).chain(std::env::split_paths(&usual));
+            command.env("PATH", std::env::join_paths(all)?);
+        }
         self.process = Some(Process::spawn("klet", &mut command, &self.log_path())?);
         Ok(())
     }

@@ -10,6 +10,7 @@
 // Tests measure real time against real processes; simulation never runs this.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod api_server;
 pub mod binaries;
 pub mod cleanup;
 pub mod container_log;
@@ -24,6 +25,7 @@ pub mod https;
 pub mod image;
 pub mod klet;
 pub mod manifest;
+pub mod network_disks;
 pub mod node;
 pub mod pods;
 pub mod process;
@@ -33,6 +35,7 @@ pub mod slow_proxy;
 pub mod upstream;
 pub mod wait;
 
+pub use api_server::{ApiOptions, TestApi};
 pub use container_log::ContainerLog;
 pub use containerd::{Containerd, ContainerdOptions};
 pub use image::Image;

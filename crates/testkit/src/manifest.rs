@@ -40,7 +40,12 @@ impl ManifestDir {
     /// Writes the PersistentVolume `pv` of this source and mode, and the claim `data`
     /// that names it.
     pub fn put_claim(&self, mode: &str, source: &str, spec: Value) -> Result<()> {
-        let (modes, size) = (json!(["ReadWriteOnce"]), json!({"storage": "16Mi"}));
+        self.put_sized_claim(mode, source, spec, "16Mi")
+    }
+
+    /// The same, of a volume of this size.
+    pub fn put_sized_claim(&self, mode: &str, source: &str, spec: Value, size: &str) -> Result<()> {
+        let (modes, size) = (json!(["ReadWriteOnce"]), json!({"storage": size}));
         let volume =
             json!({"accessModes": modes, "volumeMode": mode, "capacity": size, source: spec});
         let claim = json!({"accessModes": modes, "volumeMode": mode, "volumeName": "pv",

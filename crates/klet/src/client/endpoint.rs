@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use kubelet::ports::Tasks;
 use kubelet::server::local::SOCKET;
 use kubelet::server::local::wire::Refusal;
+use kubelet_model::typed;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -111,7 +112,7 @@ async fn accepted(response: Response<Incoming>) -> anyhow::Result<Response<Incom
 
 async fn decode<T: DeserializeOwned>(response: Response<Incoming>) -> anyhow::Result<T> {
     let body = bytes(accepted(response).await?).await?;
-    serde_json::from_slice(&body).context("klet's answer cannot be read; is it another version?")
+    typed::from_json(&body).context("klet's answer cannot be read; is it another version?")
 }
 
 async fn bytes(response: Response<Incoming>) -> anyhow::Result<Bytes> {

@@ -4,10 +4,10 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::decode::{to_tree, typed};
+use crate::decode::{known, to_tree};
 
 fn defaulted(tree: Value) -> Value {
-    let (mut config, unknown) = typed(&tree).unwrap();
+    let (mut config, unknown) = known(&tree).unwrap();
     assert!(unknown.is_empty(), "{unknown:?}");
     apply(&mut config);
     to_tree(&config)
@@ -86,7 +86,7 @@ fn gated_defaults_vanish_with_their_gate() {
 #[test]
 fn hard_eviction_defaults() {
     let run = |tree: Value| {
-        let (mut config, _) = typed(&tree).unwrap();
+        let (mut config, _) = known(&tree).unwrap();
         apply_eviction_hard(&mut config);
         let map = config.eviction_hard.unwrap_or_default();
         map.into_iter()

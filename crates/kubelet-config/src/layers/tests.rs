@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 fn file(tree: Value) -> Layers {
-    Layers::from_file(typed(&tree).unwrap().0, Path::new("/etc/kubelet/config.yaml"))
+    Layers::from_file(known(&tree).unwrap().0, Path::new("/etc/kubelet/config.yaml"))
 }
 
 fn value_and_origin(layers: &Layers, path: &str) -> String {

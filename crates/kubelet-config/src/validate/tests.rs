@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::decode::typed;
+use crate::decode::known;
 use crate::defaults;
 
 fn host() -> Host {
@@ -13,7 +13,7 @@ fn host() -> Host {
 
 fn problems_on(host: &Host, settings: Value, flags: &Flags) -> Vec<String> {
     // Defaults never hide an explicit zero here: flags can set one after defaulting.
-    let (mut config, unknown) = typed(&settings).unwrap();
+    let (mut config, unknown) = known(&settings).unwrap();
     assert!(unknown.is_empty(), "{unknown:?}");
     let explicit = crate::decode::to_tree(&config);
     defaults::apply(&mut config);
@@ -22,7 +22,7 @@ fn problems_on(host: &Host, settings: Value, flags: &Flags) -> Vec<String> {
     for (path, value) in crate::path::leaves(&explicit) {
         path.set(&mut tree, value.clone());
     }
-    let (config, _) = typed(&tree).unwrap();
+    let (config, _) = known(&tree).unwrap();
     let gates = FeatureGates::new(&config.feature_gates.clone().unwrap_or_default());
     let (problems, _) = validate(&config, flags, &gates, host);
     problems.iter().map(ToString::to_string).collect()

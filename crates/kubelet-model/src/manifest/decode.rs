@@ -5,7 +5,6 @@
 //! pkg/kubelet/config/common.go.
 
 use k8s_openapi::api::core::v1::Pod;
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::coerce;
@@ -13,6 +12,7 @@ use super::document::Document;
 use super::object::{self, DecodedObject};
 use super::problem::{Problem, Report, below, push_index, push_key, quote};
 use crate::object::ConfigObject;
+use crate::typed::{self, Mistyped};
 
 /// What a manifest may hold.
 const KINDS: [&str; 5] =
@@ -251,26 +251,18 @@ fn kind_error(field: &str, message: impl Into<String>) -> ManifestError {
 
 fn decode_pod(prefix: &str, mut value: Value, report: &mut Report) -> Result<Pod, Problem> {
     coerce::to_upstream_types(&mut value);
-    let mut unknown = |path: serde_ignored::Path<'_>| {
-        let mut field = prefix.to_owned();
-        push_ignored(&mut field, &path);
-        report.push(Problem::new(field, "unknown field, ignored"));
-    };
-    let deserializer = serde_ignored::Deserializer::new(value, &mut unknown);
-    let mut track = serde_path_to_error::Track::new();
-    let deserializer = serde_path_to_error::Deserializer::new(deserializer, &mut track);
-    Pod::deserialize(deserializer).map_err(|error| {
-        let mut field = prefix.to_owned();
-        for segment in track.path().iter() {
-            match segment {
-                serde_path_to_error::Segment::Seq { index } => push_index(&mut field, *index),
-                serde_path_to_error::Segment::Map { key } => push_key(&mut field, key),
-                serde_path_to_error::Segment::Enum { variant } => push_key(&mut field, variant),
-                serde_path_to_error::Segment::Unknown => {}
-            }
-        }
-        Problem::new(field, type_message(&error.to_string()))
-    })
+    let in_document = |field, message: String| below_item(prefix, Problem::new(field, message));
+    let mut unknown = |field| report.push(in_document(field, "unknown field, ignored".to_owned()));
+    let decoded = typed::decode(value, &mut unknown);
+    decoded.map_err(|Mistyped { field, why }| in_document(field, type_message(&why)))
+}
+
+/// As [`below`]; what is wrong with the whole item is wrong at its place.
+fn below_item(prefix: &str, problem: Problem) -> Problem {
+    match problem.field.is_empty() {
+        true => Problem { field: prefix.to_owned(), ..problem },
+        false => below(prefix, problem),
+    }
 }
 
 /// Says how to write text that YAML takes for something else.
@@ -281,23 +273,5 @@ fn type_message(error: &str) -> String {
     match scalar && error.ends_with("expected a string") {
         true => format!("{error}; put it in quotes"),
         false => error.to_owned(),
-    }
-}
-
-fn push_ignored(field: &mut String, path: &serde_ignored::Path<'_>) {
-    use serde_ignored::Path;
-    match path {
-        Path::Root => {}
-        Path::Seq { parent, index } => {
-            push_ignored(field, parent);
-            push_index(field, *index);
-        }
-        Path::Map { parent, key } => {
-            push_ignored(field, parent);
-            push_key(field, key);
-        }
-        Path::Some { parent }
-        | Path::NewtypeStruct { parent }
-        | Path::NewtypeVariant { parent } => push_ignored(field, parent),
     }
 }

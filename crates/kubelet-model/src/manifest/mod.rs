@@ -38,6 +38,7 @@ pub use validate::validate;
 
 use decode::Located;
 use problem::{Report, below};
+pub(crate) use problem::{push_index, push_key};
 
 /// The pods of a good manifest, and the objects beside them.
 #[derive(Debug, Clone)]

@@ -109,7 +109,7 @@ fn decode_storage(
     // What a cluster has written there means nothing here.
     fields.remove("status");
     let spec = fields.remove("spec").unwrap_or_default();
-    let json = storage::check_spec(key.kind, &spec, &root.key("spec"), &mut problems, warnings);
+    let json = storage::check_spec(&key, &spec, &root.key("spec"), &mut problems, warnings);
     for name in fields.keys() {
         warnings.add(&root.key(name), "unknown field, ignored");
     }

@@ -89,7 +89,7 @@ pub(super) fn below(prefix: &str, problem: Problem) -> Problem {
 }
 
 /// Appends a map key: `.key`, or `[key]` if dots could confuse.
-pub(super) fn push_key(path: &mut String, key: &str) {
+pub(crate) fn push_key(path: &mut String, key: &str) {
     let plain = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     if !plain {
         path.push('[');
@@ -104,7 +104,7 @@ pub(super) fn push_key(path: &mut String, key: &str) {
 }
 
 /// Appends a list index.
-pub(super) fn push_index(path: &mut String, index: usize) {
+pub(crate) fn push_index(path: &mut String, index: usize) {
     path.push_str(&format!("[{index}]"));
 }
 

@@ -73,7 +73,6 @@ fn check_secret_refs(volume: &Volume, field: &Field, report: &mut Report) {
         ("cephfs", volume.cephfs.as_ref().is_some_and(|v| v.secret_ref.is_some())),
         ("cinder", volume.cinder.as_ref().is_some_and(|v| v.secret_ref.is_some())),
         ("flexVolume", volume.flex_volume.as_ref().is_some_and(|v| v.secret_ref.is_some())),
-        ("iscsi", volume.iscsi.as_ref().is_some_and(|v| v.secret_ref.is_some())),
         ("rbd", volume.rbd.as_ref().is_some_and(|v| v.secret_ref.is_some())),
         ("scaleIO", volume.scale_io.is_some()),
         ("storageos", volume.storageos.as_ref().is_some_and(|v| v.secret_ref.is_some())),

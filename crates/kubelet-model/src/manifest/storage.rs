@@ -13,28 +13,33 @@ use serde_json::{Map, Value};
 
 use super::problem::{Field, Report};
 use super::validate::names;
-use crate::object::ObjectKind;
+use super::validate::network_volumes::{Iscsi, check_fc, check_nfs};
+use crate::object::{ObjectKey, ObjectKind};
+use crate::typed;
 
 /// What access to a volume can be.
 const ACCESS_MODES: [&str; 4] =
     ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 
 /// Fields of a PersistentVolume that are acted on, or that say nothing to a node.
-const VOLUME_FIELDS: [&str; 10] = [
+const VOLUME_FIELDS: [&str; 13] = [
     "accessModes",
     "capacity",
     "claimRef",
     "csi",
+    "fc",
     "hostPath",
+    "iscsi",
     "local",
     "mountOptions",
+    "nfs",
     "persistentVolumeReclaimPolicy",
     "storageClassName",
     "volumeMode",
 ];
 
 /// The same of its `csi`. Those of the controller are for a cluster.
-const CSI_FIELDS: [&str; 9] = [
+const CSI_FIELDS: [&str; 10] = [
     "driver",
     "volumeHandle",
     "readOnly",
@@ -42,6 +47,7 @@ const CSI_FIELDS: [&str; 9] = [
     "volumeAttributes",
     "nodeStageSecretRef",
     "nodePublishSecretRef",
+    "nodeExpandSecretRef",
     "controllerPublishSecretRef",
     "controllerExpandSecretRef",
 ];
@@ -52,32 +58,59 @@ const HOST_PATH_FIELDS: [&str; 2] = ["path", "type"];
 /// The same of its `local`.
 const LOCAL_FIELDS: [&str; 2] = ["path", "fsType"];
 
+/// The same of its `nfs`.
+const NFS_FIELDS: [&str; 3] = ["path", "readOnly", "server"];
+
+/// The same of its `fc`.
+const FC_FIELDS: [&str; 5] = ["fsType", "lun", "readOnly", "targetWWNs", "wwids"];
+
+/// The same of its `iscsi`.
+const ISCSI_FIELDS: [&str; 11] = [
+    "chapAuthDiscovery",
+    "chapAuthSession",
+    "fsType",
+    "initiatorName",
+    "iqn",
+    "iscsiInterface",
+    "lun",
+    "portals",
+    "readOnly",
+    "secretRef",
+    "targetPortal",
+];
+
 /// The same of a PersistentVolumeClaim.
 const CLAIM_FIELDS: [&str; 5] =
     ["accessModes", "resources", "storageClassName", "volumeMode", "volumeName"];
 
 /// Checks a spec. Returns it as JSON.
 pub(super) fn check_spec(
-    kind: ObjectKind,
+    key: &ObjectKey,
     spec: &Value,
     field: &Field,
     problems: &mut Report,
     warnings: &mut Report,
 ) -> Vec<u8> {
-    match kind {
+    match key.kind {
         ObjectKind::PersistentVolume => {
-            if let Some(spec) = typed::<PersistentVolumeSpec>(spec, field, problems) {
-                check_volume(&spec, field, problems);
+            if let Some(spec) = read::<PersistentVolumeSpec>(spec, field, problems) {
+                check_volume(&key.name, &spec, field, problems);
             }
             ignored(spec, &VOLUME_FIELDS, field, warnings);
-            let sources: [(&str, &[&str]); 3] =
-                [("csi", &CSI_FIELDS), ("hostPath", &HOST_PATH_FIELDS), ("local", &LOCAL_FIELDS)];
+            let sources: [(&str, &[&str]); 6] = [
+                ("csi", &CSI_FIELDS),
+                ("fc", &FC_FIELDS),
+                ("hostPath", &HOST_PATH_FIELDS),
+                ("iscsi", &ISCSI_FIELDS),
+                ("local", &LOCAL_FIELDS),
+                ("nfs", &NFS_FIELDS),
+            ];
             for (source, fields) in sources {
                 ignored(&spec[source], fields, &field.key(source), warnings);
             }
         }
         _ => {
-            if let Some(spec) = typed::<PersistentVolumeClaimSpec>(spec, field, problems) {
+            if let Some(spec) = read::<PersistentVolumeClaimSpec>(spec, field, problems) {
                 check_claim(&spec, field, problems);
             }
             ignored(spec, &CLAIM_FIELDS, field, warnings);
@@ -86,8 +119,8 @@ pub(super) fn check_spec(
     spec.to_string().into_bytes()
 }
 
-fn typed<T: DeserializeOwned>(spec: &Value, field: &Field, problems: &mut Report) -> Option<T> {
-    match serde_json::from_value(spec.clone()) {
+fn read<T: DeserializeOwned>(spec: &Value, field: &Field, problems: &mut Report) -> Option<T> {
+    match typed::decode(spec.clone(), &mut |_| {}) {
         Ok(spec) => Some(spec),
         Err(error) => {
             problems.add(field, error.to_string());
@@ -103,15 +136,23 @@ fn ignored(value: &Value, known: &[&str], field: &Field, warnings: &mut Report) 
     }
 }
 
-fn check_volume(spec: &PersistentVolumeSpec, field: &Field, problems: &mut Report) {
+fn check_volume(name: &str, spec: &PersistentVolumeSpec, field: &Field, problems: &mut Report) {
     check_modes(spec.access_modes.as_deref(), field, problems);
     check_volume_mode(spec.volume_mode.as_deref(), field, problems);
-    let sources = [spec.csi.is_some(), spec.local.is_some(), spec.host_path.is_some()];
+    let sources = [
+        spec.csi.is_some(),
+        spec.fc.is_some(),
+        spec.host_path.is_some(),
+        spec.iscsi.is_some(),
+        spec.local.is_some(),
+        spec.nfs.is_some(),
+    ];
     match sources.into_iter().filter(|there| *there).count() {
         1 => {}
         0 => problems.add(
             field,
-            "must have csi, local or hostPath; this release has no other persistent volumes",
+            "must have csi, fc, hostPath, iscsi, local or nfs; there are no other persistent \
+             volumes without a cluster",
         ),
         _ => problems.add(field, "may not specify more than 1 volume type"),
     }
@@ -120,6 +161,18 @@ fn check_volume(spec: &PersistentVolumeSpec, field: &Field, problems: &mut Repor
     }
     if let Some(host_path) = &spec.host_path {
         check_path(&host_path.path, &field.key("hostPath"), problems);
+    }
+    if let Some(nfs) = &spec.nfs {
+        check_nfs(nfs, &field.key("nfs"), problems);
+        if spec.volume_mode.as_deref() == Some("Block") {
+            problems.add(&field.key("volumeMode"), "must be Filesystem: nfs has no devices");
+        }
+    }
+    if let Some(iscsi) = &spec.iscsi {
+        Iscsi::of_volume(iscsi).check(Some(name), &field.key("iscsi"), problems);
+    }
+    if let Some(fc) = &spec.fc {
+        check_fc(fc, &field.key("fc"), problems);
     }
     if let Some(csi) = &spec.csi {
         check_csi(csi, &field.key("csi"), problems);

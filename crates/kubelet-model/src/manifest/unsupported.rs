@@ -142,9 +142,12 @@ const POD_FIELDS: &[&str] = &[
     "spec.volumes.*.csi",
     "spec.volumes.*.downwardAPI",
     "spec.volumes.*.emptyDir",
+    "spec.volumes.*.fc",
     "spec.volumes.*.hostPath",
     "spec.volumes.*.image",
+    "spec.volumes.*.iscsi",
     "spec.volumes.*.name",
+    "spec.volumes.*.nfs",
     "spec.volumes.*.persistentVolumeClaim",
     "spec.volumes.*.projected",
     "spec.volumes.*.secret",
@@ -261,6 +264,47 @@ impl Known {
     }
 }
 
+/// Kinds of volumes that are disks of clouds: upstream, too, hands them to CSI drivers,
+/// as an API server tells it.
+const MIGRATED: [&str; 7] = [
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "cinder",
+    "gcePersistentDisk",
+    "portworxVolume",
+    "vsphereVolume",
+];
+
+/// Kinds of volumes that no kubelet has any more.
+const REMOVED: [&str; 9] = [
+    "cephfs",
+    "flocker",
+    "gitRepo",
+    "glusterfs",
+    "photonPersistentDisk",
+    "quobyte",
+    "rbd",
+    "scaleIO",
+    "storageos",
+];
+
+/// Why a field is not acted on.
+fn reason(field: &Field) -> String {
+    let volume = field.as_str().strip_prefix("spec.volumes[");
+    let kind = volume.and_then(|rest| rest.split_once("].")).map_or("", |(_, kind)| kind);
+    let why = match kind {
+        "gitRepo" => "; removed from Kubernetes: clone in an init container instead",
+        "flexVolume" => "; deprecated in Kubernetes: use a CSI driver instead",
+        kind if MIGRATED.contains(&kind) => {
+            "; Kubernetes has it only by migration to CSI: claim a PersistentVolume with csi"
+        }
+        kind if REMOVED.contains(&kind) => "; removed from Kubernetes: use a CSI driver instead",
+        _ => "",
+    };
+    format!("{UNSUPPORTED}{why}")
+}
+
 /// `known` shrinks on the way down: a list may hold ten thousand pods.
 fn walk(value: &Value, known: &[Known], field: &Field, report: &mut Report) {
     let unset = is_unset(value) && !is_volume_source(value, field);
@@ -270,7 +314,7 @@ fn walk(value: &Value, known: &[Known], field: &Field, report: &mut Report) {
     // Descend only where something further down is acted on: the message then
     // names the highest field that is not.
     if known.iter().all(|known| known.rest.is_empty()) {
-        report.add(field, UNSUPPORTED);
+        report.add(field, reason(field));
         return;
     }
     let below = |step: &str| known.iter().filter_map(|known| known.below(step)).collect::<Vec<_>>();

@@ -20,6 +20,8 @@ pub(crate) struct MountTable {
     /// What is bound to a mount point, where that is a directory of its own.
     parts: BTreeMap<PathBuf, PathBuf>,
     pub(super) busy: BTreeMap<PathBuf, Duration>,
+    /// Disks of other machines that are here, and the session each came with.
+    pub(crate) attached: BTreeMap<PathBuf, String>,
     made: u64,
 }
 
@@ -31,7 +33,27 @@ impl MountTable {
 
     /// Where that what is written to a path really goes.
     pub(crate) fn source_of<'a>(&'a self, path: &'a Path) -> &'a Path {
-        self.parts.get(path).map_or(path, PathBuf::as_path)
+        let mut source = path;
+        while let Some(next) = self.parts.get(source) {
+            source = next;
+        }
+        source
+    }
+
+    /// Mounts of a directory, or of something in it.
+    pub(crate) fn mounts_from(&self, source: &Path) -> Vec<PathBuf> {
+        let all = self.mounts.keys();
+        all.filter(|point| self.source_of(point).starts_with(source)).cloned().collect()
+    }
+
+    /// Other mounts of what is mounted at a point.
+    pub(crate) fn sharers(&self, point: &Path) -> Vec<PathBuf> {
+        if !self.mounts.contains_key(point) {
+            return Vec::new();
+        }
+        let mut all = self.mounts_from(self.source_of(point));
+        all.retain(|other| other != point);
+        all
     }
 
     /// The mounts on a path and below it.

@@ -13,8 +13,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use kubelet::ports::{CsiNode, Plugins, Registrar};
 use plugin_apis::csi::{
-    NodeCapability, NodeGetInfoResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
-    NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeCapability, NodeExpandVolumeRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
+    NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodeStageVolumeRequest,
 };
 use plugin_apis::pluginregistration::{CSI_PLUGIN, PluginInfo};
 use plugin_apis::{CallError, CallErrorKind, EndpointError};
@@ -40,6 +40,10 @@ pub(crate) struct CsiVolumes {
     pub(crate) staged: BTreeMap<String, PathBuf>,
     /// Which volume is mounted where, for a pod.
     pub(crate) published: BTreeMap<PathBuf, String>,
+    /// How large volumes have become.
+    pub(crate) sizes: BTreeMap<String, i64>,
+    /// How large they are to be, by what is written of them now.
+    pub(crate) wanted: Option<i64>,
 }
 
 impl State {
@@ -77,6 +81,14 @@ impl State {
         }
         self.csi.published.insert(target.to_owned(), handle.to_owned());
         self.mount_once(target);
+    }
+
+    /// A call may come late, when the volume is there no more: then nothing grows.
+    fn expand_volume(&mut self, handle: &str, path: &Path, bytes: i64) {
+        if self.csi.published.get(path).is_some_and(|there| there == handle) {
+            let size = self.csi.sizes.entry(handle.to_owned()).or_default();
+            *size = bytes.max(*size);
+        }
     }
 
     fn unpublish_volume(&mut self, target: &Path) {
@@ -252,7 +264,7 @@ impl CsiNode for SimPlugins {
 
     async fn capabilities(&self) -> Result<BTreeSet<NodeCapability>, CallError> {
         self.ask("NodeGetCapabilities").await?;
-        Ok(BTreeSet::from([NodeCapability::StageUnstageVolume]))
+        Ok(BTreeSet::from([NodeCapability::StageUnstageVolume, NodeCapability::ExpandVolume]))
     }
 
     async fn stage(&self, request: NodeStageVolumeRequest) -> Result<(), CallError> {
@@ -277,6 +289,14 @@ impl CsiNode for SimPlugins {
         let target = PathBuf::from(target_path);
         let effect = move |state: &mut State| state.unpublish_volume(&target);
         self.call("NodeUnpublishVolume", volume, effect).await
+    }
+
+    async fn expand(&self, request: NodeExpandVolumeRequest) -> Result<(), CallError> {
+        let (volume, path) = (request.volume_id, PathBuf::from(request.volume_path));
+        let bytes = request.capacity_range.unwrap_or_default().required_bytes;
+        let handle = volume.clone();
+        let effect = move |state: &mut State| state.expand_volume(&handle, &path, bytes);
+        self.call("NodeExpandVolume", &volume, effect).await
     }
 
     async fn stats(

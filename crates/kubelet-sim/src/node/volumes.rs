@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kubelet::ports::{Publication, SubPathBind, VolumeError, VolumeHost};
+use kubelet::ports::{Publication, RemoteDisk, Share, SubPathBind, VolumeError, VolumeHost};
 use mounts::host_path::{HostPathError, HostPathType};
 use mounts::mount::{HugePages, Tmpfs};
 use mounts::ownership::{ChangePolicy, FsGroup, Owned};
@@ -266,6 +266,7 @@ impl VolumeHost for SimVolumes {
         let (dir, device) = (target.to_owned(), device.to_owned());
         self.run(target, "mount disk", move |state| {
             let now_ns = state.wall_ns();
+            state.check_attached(&device)?;
             state.files.make_dir(&dir, now_ns);
             if !state.volumes.mounts.contains_key(&dir) {
                 state.mount(&dir)?;
@@ -274,6 +275,31 @@ impl VolumeHost for SimVolumes {
             Ok(())
         })
         .await
+    }
+
+    async fn mount_share(&self, target: &Path, share: &Share) -> Result<(), VolumeError> {
+        let (dir, share) = (target.to_owned(), share.clone());
+        self.run(target, "mount share", move |state| state.mount_share(&dir, &share)).await
+    }
+
+    async fn attach(&self, disk: &RemoteDisk) -> Result<PathBuf, VolumeError> {
+        let (key, disk) = (PathBuf::from(disk.session()), disk.clone());
+        self.run(&key, "attach", move |state| Ok(state.attach(&disk))).await
+    }
+
+    async fn detach(&self, disk: &RemoteDisk, last: bool) -> Result<(), VolumeError> {
+        let (key, disk) = (PathBuf::from(disk.session()), disk.clone());
+        let detach = move |state: &mut State| {
+            state.detach(&disk, last);
+            Ok(())
+        };
+        self.run(&key, "detach", detach).await
+    }
+
+    async fn sharers(&self, path: &Path) -> Result<Vec<PathBuf>, VolumeError> {
+        let point = path.to_owned();
+        self.run(path, "look for other mounts", move |state| Ok(state.volumes.sharers(&point)))
+            .await
     }
 
     async fn bind(&self, source: &Path, target: &Path, _: bool) -> Result<(), VolumeError> {

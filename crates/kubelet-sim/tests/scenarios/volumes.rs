@@ -100,3 +100,25 @@ fn files_of_a_config_map_follow_it() {
     node.delete("web.json");
     node.settle(SOON);
 }
+
+/// Whatever the agent was doing when it died: no session ends while a pod has a disk of
+/// it, and none outlives the last one.
+#[test]
+fn disks_of_other_machines_are_let_go_after_the_last_pod() {
+    let (mut node, _) = node_with(&PodTemplate::steady("other"));
+    let set = |iscsi| VolumeSet { nfs: true, iscsi, ..VolumeSet::default() };
+    node.put("one.json", &PodTemplate::steady("one").with_volumes(set([true, true])));
+    node.put("two.json", &PodTemplate::steady("two").with_volumes(set([true, false])));
+    node.run_for(Duration::from_secs(30)).settle(SOON);
+    assert_eq!(node.mounts(), 7, "two exports, two disks, three of them for pods");
+    node.crash_agent();
+    node.delete("one.json");
+    node.start_agent();
+    node.run_for(Duration::from_secs(30)).settle(SOON);
+    assert_eq!((node.running("two").len(), node.mounts()), (1, 3), "an export and a disk");
+    node.crash_agent();
+    node.delete("two.json");
+    node.start_agent();
+    node.run_for(Duration::from_secs(30)).settle(SOON);
+    assert_eq!(node.mounts(), 0);
+}

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use plugin_apis::csi::{
-    NodeCapability, NodeGetInfoResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
-    NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeCapability, NodeExpandVolumeRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
+    NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodeStageVolumeRequest,
 };
 use plugin_apis::pluginregistration::PluginInfo;
 use plugin_apis::{CallError, CallErrorKind, EndpointError};
@@ -96,6 +96,10 @@ impl CsiNode for Fake {
 
     async fn unpublish(&self, _: &str, _: &str) -> Result<(), CallError> {
         Err(refused("NodeUnpublishVolume"))
+    }
+
+    async fn expand(&self, _: NodeExpandVolumeRequest) -> Result<(), CallError> {
+        Err(refused("NodeExpandVolume"))
     }
 
     async fn stats(

@@ -7,7 +7,7 @@ use super::worker::{Decision, Worker};
 use crate::progress::Obstacle;
 use crate::runtime_manager::refusal;
 use crate::status_manager::Stage;
-use crate::volume_manager::{Mountables, VolumeState, has_volumes};
+use crate::volume_manager::{Mountables, VolumeState, has_volumes, why_waiting};
 
 impl Worker {
     /// A pod that lives needs its volumes.
@@ -85,14 +85,8 @@ impl Worker {
         }
         let state = self.shared.volumes.state(&self.uid)?;
         let VolumeState::Waiting { volumes, problems, .. } = state else { return None };
-        let names = volumes.join(" ");
-        let Some(first) = problems.first() else {
-            return Some(format!("waiting for the volumes to be mounted: {names}"));
-        };
-        Some(format!(
-            "unmounted volumes=[{names}], unattached volumes=[], failed to process volumes=[]: {}",
-            first.message
-        ))
+        let merely = || format!("waiting for the volumes to be mounted: {}", volumes.join(" "));
+        Some(why_waiting(&volumes, &problems).unwrap_or_else(merely))
     }
 
     /// The volumes that the worker rests for, and when they are tried again.

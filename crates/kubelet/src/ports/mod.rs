@@ -14,6 +14,7 @@ mod programs;
 mod real_fs;
 mod real_probe;
 mod real_volumes;
+mod remote_disk;
 mod rng;
 mod tasks;
 mod volumes;
@@ -30,6 +31,7 @@ pub use programs::{NoPrograms, ProgramCall, ProgramError, Programs, RealPrograms
 pub use real_fs::RealFs;
 pub use real_probe::RealProbeNet;
 pub use real_volumes::RealVolumeHost;
+pub use remote_disk::{Chap, FcDisk, IscsiDisk, RemoteDisk, Share};
 pub use rng::Jitter;
 pub use tasks::{TaskHandle, Tasks};
 pub use volumes::{Publication, SubPathBind, VolumeError, VolumeHost};

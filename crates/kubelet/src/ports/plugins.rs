@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use plugin_apis::csi::{
-    NodeCapability, NodeGetInfoResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
-    NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeCapability, NodeExpandVolumeRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
+    NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodeStageVolumeRequest,
 };
 use plugin_apis::pluginregistration::PluginInfo;
 use plugin_apis::{CallError, CsiClient, EndpointError, RegistrationClient};
@@ -48,6 +48,8 @@ pub trait CsiNode: Send + Sync {
     async fn publish(&self, request: NodePublishVolumeRequest) -> Result<(), CallError>;
     /// Undoes that.
     async fn unpublish(&self, volume: &str, target_path: &str) -> Result<(), CallError>;
+    /// Has a volume that is mounted fill what it has become.
+    async fn expand(&self, request: NodeExpandVolumeRequest) -> Result<(), CallError>;
     /// What a volume holds.
     async fn stats(
         &self,
@@ -104,6 +106,10 @@ impl CsiNode for CsiClient {
 
     async fn unpublish(&self, volume: &str, target_path: &str) -> Result<(), CallError> {
         Self::unpublish(self, volume, target_path).await
+    }
+
+    async fn expand(&self, request: NodeExpandVolumeRequest) -> Result<(), CallError> {
+        Self::expand(self, request).await.map(drop)
     }
 
     async fn stats(

@@ -8,6 +8,12 @@
 //! on one path is done one after another.
 
 mod disk;
+mod fc;
+mod iscsi;
+mod iscsi_steps;
+mod machine;
+mod share;
+mod tool;
 mod work;
 
 use std::any::Any;
@@ -26,6 +32,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use self::disk::Disk;
+use self::machine::Machine;
+use super::remote_disk::{RemoteDisk, Share};
 use super::volumes::{Publication, SubPathBind, VolumeError, VolumeHost};
 
 /// How long a caller waits. Local work takes milliseconds, giving a large volume
@@ -260,6 +268,39 @@ impl VolumeHost for RealVolumeHost {
         let (place, device) = (target.to_owned(), device.to_owned());
         let disk = Disk { device, fs_type: fs_type.to_owned(), options: options.to_vec() };
         self.run(target, what, move || disk::mount(&place, &disk)).await
+    }
+
+    async fn mount_share(&self, target: &Path, share: &Share) -> Result<(), VolumeError> {
+        let what = format!("mounting {} on", share.source);
+        let (place, share) = (target.to_owned(), share.clone());
+        self.run(target, what, move || share::mount(&Machine::default(), &place, &share)).await
+    }
+
+    async fn attach(&self, disk: &RemoteDisk) -> Result<PathBuf, VolumeError> {
+        // One after another for all that share a session.
+        let (key, disk) = (PathBuf::from(disk.session()), disk.clone());
+        let attach = move |disk: RemoteDisk| match &disk {
+            RemoteDisk::Iscsi(one) => iscsi::attach(&Machine::default(), one, &disk.to_string()),
+            RemoteDisk::Fc(one) => fc::attach(&Machine::default(), one, &disk.to_string()),
+        };
+        self.run(&key, format!("reaching for {disk} by"), move || attach(disk)).await
+    }
+
+    async fn detach(&self, disk: &RemoteDisk, last: bool) -> Result<(), VolumeError> {
+        let (key, disk) = (PathBuf::from(disk.session()), disk.clone());
+        let detach = move |disk: RemoteDisk| match &disk {
+            RemoteDisk::Iscsi(one) => {
+                iscsi::detach(&Machine::default(), one, last, &disk.to_string())
+            }
+            RemoteDisk::Fc(one) => fc::detach(&Machine::default(), one, &disk.to_string()),
+        };
+        self.run(&key, format!("letting go of {disk} by"), move || detach(disk)).await
+    }
+
+    async fn sharers(&self, path: &Path) -> Result<Vec<PathBuf>, VolumeError> {
+        let point = path.to_owned();
+        let look = move || Ok(mounts::table::sharers(&point)?);
+        self.run(path, "looking for other mounts of".to_owned(), look).await
     }
 
     async fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Result<(), VolumeError> {

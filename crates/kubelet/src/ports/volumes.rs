@@ -14,6 +14,8 @@ use mounts::ownership::{ChangePolicy, FsGroup, Owned};
 use mounts::publish::{Payload, Published};
 use mounts::{Beginning, MountsError, Space, Usage};
 
+use super::remote_disk::{RemoteDisk, Share};
+
 /// Why something could not be done to a volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VolumeError {
@@ -77,12 +79,34 @@ pub enum VolumeError {
         why: String,
     },
     /// A program of the machine is missing.
-    #[error("{tool} is not installed on this node, and {} needs it; install it", .device.display())]
+    #[error("{tool} is not installed on this node, and {by} needs it; install {install}")]
     NoTool {
         /// Which program.
         tool: String,
         /// What it is needed for.
-        device: PathBuf,
+        by: String,
+        /// What to install.
+        install: &'static str,
+    },
+    /// What a server shares cannot be mounted.
+    #[error("cannot mount {share} on {}: {why}", .target.display())]
+    Share {
+        /// Server and path.
+        share: String,
+        /// Where.
+        target: PathBuf,
+        /// What `mount` said.
+        why: String,
+    },
+    /// A disk of another machine cannot be reached, or not be left.
+    #[error("cannot {what} {disk}: {why}")]
+    Remote {
+        /// What was to be done.
+        what: &'static str,
+        /// Which disk.
+        disk: String,
+        /// Why not.
+        why: String,
     },
     /// A volume of another agent's, of a kind that nobody here can undo.
     #[error(
@@ -184,6 +208,16 @@ pub trait VolumeHost: Send + Sync + 'static {
         fs_type: &str,
         options: &[String],
     ) -> Result<(), VolumeError>;
+    /// Mounts what a server shares on a directory, with the machine's `mount`, unless
+    /// something is mounted there.
+    async fn mount_share(&self, target: &Path, share: &Share) -> Result<(), VolumeError>;
+    /// Reaches for a disk of another machine, and tells the device that it is here.
+    async fn attach(&self, disk: &RemoteDisk) -> Result<PathBuf, VolumeError>;
+    /// Lets go of such a disk, which nobody may use any more; `last` ends the session it
+    /// came with, too. One that is not here is fine.
+    async fn detach(&self, disk: &RemoteDisk, last: bool) -> Result<(), VolumeError>;
+    /// Other mount points of the file system that is mounted on exactly this name.
+    async fn sharers(&self, path: &Path) -> Result<Vec<PathBuf>, VolumeError>;
     /// Binds a directory of the host to one of the agent's, unless something is mounted
     /// there.
     async fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Result<(), VolumeError>;

@@ -5,6 +5,7 @@
 //! local socket changes anything. Requests are bounded in number, size and time.
 //! Upstream: pkg/kubelet/server, cmd/kubelet/app/server.go.
 
+mod claim_metrics;
 mod connections;
 mod listen;
 pub mod local;

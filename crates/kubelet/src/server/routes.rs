@@ -10,6 +10,7 @@ use axum::{Json, Router};
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Pod;
 
+use super::claim_metrics;
 use crate::events::Recorder;
 use crate::metrics::Metrics;
 use crate::pleg::Observations;
@@ -76,7 +77,10 @@ fn with_status(view: PodView) -> Pod {
 async fn metrics(State(view): State<View>) -> Response {
     let (sandboxes, containers) = view.observations.counts();
     view.metrics.count(sandboxes, containers);
-    openmetrics(view.metrics.text())
+    let mut text = view.metrics.text();
+    let end = text.rfind("# EOF").unwrap_or(text.len());
+    text.insert_str(end, &claim_metrics::text(&view.volumes).await);
+    openmetrics(text)
 }
 
 async fn probe_metrics(State(view): State<View>) -> Response {

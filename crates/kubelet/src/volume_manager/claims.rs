@@ -12,11 +12,13 @@ use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, ObjectReference, PersistentVolumeClaimSpec,
     PersistentVolumeClaimVolumeSource, PersistentVolumeSpec, SecretReference,
 };
+use kubelet_model::quantity::Quantity;
 use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind};
 use mounts::host_path::{HostPathError, HostPathType};
 
 use super::csi::{Access, CsiSpec, Grouping, Persistent};
 use super::layout::VolumeName;
+use super::network::{self, DiskSpec, ShareSpec};
 
 /// A volume that a pod names by a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,11 +71,16 @@ impl ClaimSpec {
         let claim = get(&self.claim).and_then(|claim| claim.spec::<PersistentVolumeClaimSpec>());
         let Some(volume) = claim.and_then(|claim| claim.volume_name) else { return keys };
         let volume = ObjectKey::new(ObjectKind::PersistentVolume, "", &volume);
-        let csi = get(&volume).and_then(|volume| volume.spec::<PersistentVolumeSpec>()?.csi);
+        let spec = get(&volume).and_then(|volume| volume.spec::<PersistentVolumeSpec>());
         keys.insert(volume);
-        if let Some(csi) = csi {
+        let Some(spec) = spec else { return keys };
+        if let Some(csi) = spec.csi {
             keys.extend(secret(csi.node_stage_secret_ref.as_ref()));
             keys.extend(secret(csi.node_publish_secret_ref.as_ref()));
+            keys.extend(secret(csi.node_expand_secret_ref.as_ref()));
+        }
+        if let Some(iscsi) = spec.iscsi.filter(|iscsi| iscsi.secret_ref.is_some()) {
+            keys.insert(network::secret_of(&iscsi, &self.claim.namespace));
         }
         keys
     }
@@ -106,11 +113,35 @@ impl ClaimSpec {
                 kind,
                 fs_type: fs_type.unwrap_or_default(),
                 mount_options: mount_options.clone(),
+                once_pod: access == Access::OncePod,
             }))
         };
         if let Some(local) = volume.local {
             let kind = if block { PlaceKind::Device } else { PlaceKind::Local(self.grouping) };
             return Ok(at(local.path, kind, local.fs_type));
+        }
+        let usage = network::Usage {
+            volume: volume_name.clone(),
+            read_only: self.read_only,
+            mount_options: mount_options.clone(),
+            block,
+            grouping: self.grouping,
+            persistent: true,
+            once_pod: access == Access::OncePod,
+        };
+        let disk = match (&volume.nfs, &volume.iscsi, &volume.fc) {
+            (Some(nfs), _, _) => {
+                return Ok(Resolved::Share(Arc::new(ShareSpec::nfs(nfs, usage))));
+            }
+            (_, Some(iscsi), _) => {
+                Some(DiskSpec::iscsi_volume(iscsi, &self.claim.namespace, usage))
+            }
+            (_, _, Some(fc)) => Some(DiskSpec::fc(fc, usage)),
+            _ => None,
+        };
+        if let Some(disk) = disk {
+            let disk = disk.map_err(|why| failed(Unusable::Type(why)))?;
+            return Ok(Resolved::Disk(Arc::new(disk)));
         }
         if volume.host_path.is_some() && block {
             return Err(failed(Unusable::NotBlock(name)));
@@ -121,6 +152,8 @@ impl ClaimSpec {
                 kind.map_err(|error: HostPathError| failed(Unusable::Type(error.to_string())))?;
             return Ok(at(path, PlaceKind::HostPath(kind), None));
         }
+        let capacity =
+            volume.capacity.as_ref().and_then(|all| Quantity::parse(&all.get("storage")?.0));
         let Some(csi) = volume.csi else { return Err(failed(Unusable::Kind(name))) };
         Ok(Resolved::Driver(Arc::new(CsiSpec {
             driver: csi.driver,
@@ -136,6 +169,8 @@ impl ClaimSpec {
                 block,
                 mount_options,
                 stage_secret: secret(csi.node_stage_secret_ref.as_ref()),
+                expand_secret: secret(csi.node_expand_secret_ref.as_ref()),
+                bytes: capacity.map(Quantity::units).filter(|bytes| *bytes > 0),
             }),
         })))
     }
@@ -191,6 +226,10 @@ pub(super) enum Resolved {
     Driver(Arc<CsiSpec>),
     /// A place on this node.
     Place(Arc<PlaceSpec>),
+    /// What a server shares.
+    Share(Arc<ShareSpec>),
+    /// A disk of another machine.
+    Disk(Arc<DiskSpec>),
 }
 
 /// A persistent volume that lies on this node.
@@ -208,6 +247,8 @@ pub(super) struct PlaceSpec {
     pub fs_type: String,
     /// How a disk is mounted.
     pub mount_options: Vec<String>,
+    /// One pod has it at a time.
+    pub once_pod: bool,
 }
 
 /// How a place is used.

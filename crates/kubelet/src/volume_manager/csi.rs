@@ -14,7 +14,8 @@ use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind};
 use mounts::ownership::ChangePolicy;
 use plugin_apis::csi::volume_capability::{self, AccessType, BlockVolume, MountVolume};
 use plugin_apis::csi::{
-    AccessMode, NodeCapability, NodePublishVolumeRequest, NodeStageVolumeRequest, VolumeCapability,
+    AccessMode, CapacityRange, NodeCapability, NodeExpandVolumeRequest, NodePublishVolumeRequest,
+    NodeStageVolumeRequest, VolumeCapability,
 };
 use plugin_apis::{CallError, CallErrorKind};
 use tonic::Code;
@@ -84,6 +85,10 @@ pub struct Persistent {
     pub mount_options: Vec<String>,
     /// Where the credentials for the shared mount are.
     pub stage_secret: Option<ObjectKey>,
+    /// Where the credentials to grow it are.
+    pub expand_secret: Option<ObjectKey>,
+    /// How large it is to be.
+    pub bytes: Option<i64>,
 }
 
 impl Persistent {
@@ -93,6 +98,14 @@ impl Persistent {
         get: impl Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
     ) -> Result<BTreeMap<String, String>, String> {
         credentials("NodeStageSecretRef", self.stage_secret.as_ref(), get)
+    }
+
+    /// The credentials to grow it, or that they are missing.
+    pub(super) fn expand_secrets(
+        &self,
+        get: impl Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+    ) -> Result<BTreeMap<String, String>, String> {
+        credentials("NodeExpandSecretRef", self.expand_secret.as_ref(), get)
     }
 }
 
@@ -221,6 +234,11 @@ impl CsiSpec {
         self.persistent.as_ref().is_some_and(|persistent| persistent.block)
     }
 
+    /// How large it is to be, if the node has a say in that.
+    pub(super) fn wanted_bytes(&self) -> Option<i64> {
+        self.persistent.as_ref()?.bytes.filter(|_| !self.read_only)
+    }
+
     fn capability(&self, capabilities: &BTreeSet<NodeCapability>) -> VolumeCapability {
         let group = self.grouping.fs_group.filter(|_| Self::driver_owns(capabilities));
         let options = self.persistent.as_ref().map(|persistent| &persistent.mount_options);
@@ -273,6 +291,27 @@ impl CsiSpec {
             readonly: self.read_only,
             secrets: secrets.into_iter().collect(),
             volume_context: self.context.clone().into_iter().collect(),
+        }
+    }
+}
+
+impl CsiSpec {
+    /// What the driver is asked, to have the volume fill what it has become.
+    pub(super) fn expand_request(
+        &self,
+        path: String,
+        staging: String,
+        required_bytes: i64,
+        secrets: BTreeMap<String, String>,
+        capabilities: &BTreeSet<NodeCapability>,
+    ) -> NodeExpandVolumeRequest {
+        NodeExpandVolumeRequest {
+            volume_id: self.handle.clone(),
+            volume_path: path,
+            capacity_range: Some(CapacityRange { required_bytes, limit_bytes: 0 }),
+            staging_target_path: staging,
+            volume_capability: Some(self.capability(capabilities)),
+            secrets: secrets.into_iter().collect(),
         }
     }
 }

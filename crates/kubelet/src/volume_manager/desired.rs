@@ -19,6 +19,7 @@ use mounts::host_path::{HostPathError, HostPathType};
 use super::claims::{ClaimSpec, Uses};
 use super::csi::{self, CsiSpec};
 use super::layout::VolumeName;
+use super::network::{self, DiskSpec, ShareSpec};
 use super::payload::{self, PayloadSpec};
 use crate::container_manager::allocatable::Allocatable;
 use crate::container_manager::{Rules, amounts, plan};
@@ -57,6 +58,10 @@ pub enum Wanted {
     Csi(Arc<CsiSpec>),
     /// What a claim stands for.
     Claim(Arc<ClaimSpec>),
+    /// What a server shares.
+    Share(Arc<ShareSpec>),
+    /// A disk of another machine.
+    Disk(Arc<DiskSpec>),
     /// It can never be made; why.
     Refused(String),
 }
@@ -70,6 +75,8 @@ impl Wanted {
             Self::Payload(spec) => spec.kind.as_field(),
             Self::Csi(_) => "csi",
             Self::Claim(_) => "persistentVolumeClaim",
+            Self::Share(_) => "nfs",
+            Self::Disk(spec) => spec.kind(),
             Self::Refused(_) => "",
         }
     }
@@ -108,7 +115,9 @@ pub fn of_pod(pod: &DesiredPod, node: NodeFacts<'_>) -> Option<PodVolumes> {
     let used = all.map(|volume| (volume, uses(volume)));
     let needed = used.filter(|(volume, uses)| *uses != Uses::default() && volume.image.is_none());
     let named = needed.filter_map(|(volume, uses)| {
-        Some((VolumeName::new(&volume.name)?, wanted(volume, uses, pod, node)))
+        let name = VolumeName::new(&volume.name)?;
+        let wanted = wanted(volume, &name, uses, pod, node);
+        Some((name, wanted))
     });
     let volumes: BTreeMap<_, _> = named.collect();
     let shares = |mount: &VolumeMount| {
@@ -130,6 +139,7 @@ impl PodVolumes {
                 Wanted::Payload(spec) => keys.extend(spec.objects().cloned()),
                 Wanted::Csi(spec) => keys.extend(spec.secret.clone()),
                 Wanted::Claim(claim) => keys.extend(claim.objects(get)),
+                Wanted::Disk(spec) => keys.extend(spec.secret.clone()),
                 _ => {}
             }
         }
@@ -155,7 +165,13 @@ fn devices(spec: &PodSpec) -> impl Iterator<Item = &VolumeDevice> {
     plain.chain(ephemeral).flatten()
 }
 
-fn wanted(volume: &Volume, uses: Uses, pod: &DesiredPod, node: NodeFacts<'_>) -> Wanted {
+fn wanted(
+    volume: &Volume,
+    name: &VolumeName,
+    uses: Uses,
+    pod: &DesiredPod,
+    node: NodeFacts<'_>,
+) -> Wanted {
     let spec = pod.spec();
     if uses.mapped && volume.persistent_volume_claim.is_none() {
         return Wanted::Refused("only a persistentVolumeClaim can be in volumeDevices".to_owned());
@@ -173,6 +189,9 @@ fn wanted(volume: &Volume, uses: Uses, pod: &DesiredPod, node: NodeFacts<'_>) ->
     }
     if let Some(source) = &volume.persistent_volume_claim {
         return Wanted::Claim(Arc::new(ClaimSpec::of(source, pod, &volume.name, uses)));
+    }
+    if let Some(wanted) = network::inline(volume, name, pod) {
+        return wanted;
     }
     let made = match (&volume.empty_dir, &volume.host_path) {
         (Some(source), None) => {

@@ -31,6 +31,8 @@ pub struct VolumeFacts {
     pub path: Option<PathBuf>,
     /// How it is measured.
     pub measure: Measure,
+    /// The claim it is named by.
+    pub claim: Option<ObjectKey>,
 }
 
 /// How a volume is.
@@ -81,6 +83,10 @@ fn wanted(uid: &PodUid, pod: &PodVolumes, state: &VolumeState, get: Get<'_>) -> 
             problem: problem(state, name.as_str()),
             path,
             measure: Measure::of(wanted, get),
+            claim: match wanted {
+                Wanted::Claim(spec) => Some(spec.claim.clone()),
+                _ => None,
+            },
         }
     };
     pod.volumes.iter().map(of).collect()
@@ -97,6 +103,7 @@ fn left(uid: &PodUid, state: &VolumeState) -> Vec<VolumeFacts> {
         problem: problem(state, name),
         path: None,
         measure: Measure::Not,
+        claim: None,
     };
     volumes.iter().map(of).collect()
 }

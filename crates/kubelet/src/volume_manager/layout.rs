@@ -57,6 +57,12 @@ impl PluginName {
     pub const DOWNWARD_API: &'static str = "kubernetes.io~downward-api";
     /// Directories of the node that are persistent volumes.
     pub const LOCAL: &'static str = "kubernetes.io~local-volume";
+    /// What NFS servers export.
+    pub const NFS: &'static str = "kubernetes.io~nfs";
+    /// Disks of iSCSI targets.
+    pub const ISCSI: &'static str = "kubernetes.io~iscsi";
+    /// Disks of Fibre Channel networks.
+    pub const FC: &'static str = "kubernetes.io~fc";
     /// Files of several sources.
     pub const PROJECTED: &'static str = "kubernetes.io~projected";
     /// What CSI drivers mount.
@@ -97,6 +103,21 @@ impl PluginName {
         Self(VolumeName(Self::LOCAL.to_owned()))
     }
 
+    /// That of what NFS servers export.
+    pub fn nfs() -> Self {
+        Self(VolumeName(Self::NFS.to_owned()))
+    }
+
+    /// That of disks of iSCSI targets.
+    pub fn iscsi() -> Self {
+        Self(VolumeName(Self::ISCSI.to_owned()))
+    }
+
+    /// That of disks of Fibre Channel networks.
+    pub fn fc() -> Self {
+        Self(VolumeName(Self::FC.to_owned()))
+    }
+
     /// From the name of its directory.
     pub fn of_dir(dir: &str) -> Option<Self> {
         VolumeName::new(dir).map(Self)
@@ -105,6 +126,11 @@ impl PluginName {
     /// The name of its directory, where `~` stands for `/`.
     pub fn as_dir(&self) -> &str {
         self.0.as_str()
+    }
+
+    /// Its last part, such as `empty-dir`.
+    pub fn short(&self) -> &str {
+        self.as_dir().rsplit('~').next().unwrap_or_default()
     }
 
     /// As users know it.

@@ -18,6 +18,8 @@ use super::claims::{PlaceKind, Resolved};
 use super::csi::rpc_error;
 use super::desired::Wanted;
 use super::inventory::VolumeFacts;
+use super::network::DiskSpec;
+use crate::ports::RemoteDisk;
 
 /// How a volume's use is found out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +57,8 @@ impl Measure {
         match wanted {
             Wanted::EmptyDir { .. } | Wanted::Payload(_) => Self::Files,
             Wanted::HostPath { .. } | Wanted::Refused(_) => Self::Not,
+            Wanted::Share(_) => Self::FileSystem,
+            Wanted::Disk(spec) => Self::of_disk(spec),
             Wanted::Csi(spec) => {
                 Self::Driver { driver: spec.driver.clone(), handle: spec.handle.clone() }
             }
@@ -67,8 +71,18 @@ impl Measure {
                     PlaceKind::Local(_) => Self::FileSystem,
                     PlaceKind::HostPath(_) | PlaceKind::Device => Self::Not,
                 },
+                Ok(Resolved::Share(_)) => Self::FileSystem,
+                Ok(Resolved::Disk(spec)) => Self::of_disk(&spec),
                 Err(_) => Self::Not,
             },
+        }
+    }
+
+    /// As upstream, nobody measures a disk of a Fibre Channel network.
+    fn of_disk(spec: &DiskSpec) -> Self {
+        match spec.disk {
+            RemoteDisk::Iscsi(_) if !spec.block => Self::FileSystem,
+            _ => Self::Not,
         }
     }
 }

@@ -12,9 +12,11 @@ mod clean;
 pub mod csi;
 pub mod desired;
 mod devices;
+mod ingredients;
 pub mod inventory;
 pub mod layout;
 pub mod measure;
+pub mod network;
 pub mod payload;
 mod plan;
 mod plugins;
@@ -23,6 +25,8 @@ mod pod_event;
 mod reconstruct;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use pod_event::why_waiting;
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -90,6 +94,8 @@ pub enum Step {
     Mount,
     /// To be given to containers as a device.
     Map,
+    /// There, and to become larger.
+    Grow,
 }
 
 /// How a pod's volumes are.

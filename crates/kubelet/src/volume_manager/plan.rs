@@ -12,11 +12,10 @@ use std::time::Duration;
 
 use kubelet_model::Mono;
 
-use super::claims::{PlaceKind, PlaceSpec};
-use super::csi::CsiSpec;
+use super::claims::PlaceKind;
 use super::desired::{PodVolumes, Wanted};
+pub(super) use super::ingredients::{Contents, Doing, Ingredients, Lack};
 use super::layout::{PluginName, VolumeName};
-use super::payload::Content;
 use super::{Problem, Step, VolumeMountable, VolumeState};
 
 /// Pause after the first failure of an operation; doubles with each.
@@ -59,6 +58,8 @@ pub(super) enum Op {
     Share,
     /// Make a volume.
     SetUp(VolumeName),
+    /// Have a volume that is made fill what it has become.
+    Grow(VolumeName),
     /// See what is left.
     Look,
     /// Undo a volume.
@@ -70,6 +71,7 @@ impl fmt::Display for Op {
         match self {
             Self::Share => f.write_str("share the mounts of the state directory"),
             Self::SetUp(name) => write!(f, "mount volume {name}"),
+            Self::Grow(name) => write!(f, "grow volume {name}"),
             Self::Look => f.write_str("look for volumes that are left"),
             Self::TearDown(found) => write!(f, "unmount volume {}", found.name),
         }
@@ -97,68 +99,8 @@ struct Made {
     mountable: VolumeMountable,
     /// Hash of the files it shows, if the agent writes them.
     digest: Option<String>,
-}
-
-/// What volumes are made of, where that changes without their pod; or what is
-/// missing.
-pub(super) type Contents = BTreeMap<VolumeName, Result<Ingredients, Lack>>;
-
-/// What is missing, so that a volume cannot be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Lack {
-    /// To do what; `None` if it is not even known what the volume is.
-    pub to: Option<Doing>,
-    /// Why it cannot be done.
-    pub why: String,
-}
-
-impl Lack {
-    /// It is known what the volume is, but it cannot be mounted.
-    pub(super) fn to_mount(why: String) -> Self {
-        Self { to: Some(Doing::SetUp), why }
-    }
-}
-
-/// What is done to make a volume, as upstream calls it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Doing {
-    /// A file system for one pod.
-    SetUp,
-    /// The file system that pods share.
-    MountDevice,
-    /// A device that pods share.
-    SetUpDevice,
-    /// A device for one pod.
-    MapPodDevice,
-}
-
-impl Doing {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::SetUp => "MountVolume.SetUp",
-            Self::MountDevice => "MountVolume.MountDevice",
-            Self::SetUpDevice => "MapVolume.SetUpDevice",
-            Self::MapPodDevice => "MapVolume.MapPodDevice",
-        }
-    }
-
-    fn step(self) -> Step {
-        match self {
-            Self::SetUp | Self::MountDevice => Step::Mount,
-            Self::SetUpDevice | Self::MapPodDevice => Step::Map,
-        }
-    }
-}
-
-/// What a volume is made of.
-#[derive(Debug, Clone)]
-pub(super) enum Ingredients {
-    /// Files that the agent writes.
-    Files(Content),
-    /// What a driver is asked for.
-    Driver(Arc<CsiSpec>),
-    /// A place on this node.
-    Place(Arc<PlaceSpec>),
+    /// How large its driver was told to make it.
+    bytes: Option<i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -177,6 +119,8 @@ pub(super) enum Outcome {
     /// A volume is made, as it was wanted; with the hash of files that were
     /// written.
     Made(Wanted, VolumeMountable, Option<String>),
+    /// A volume has become this large.
+    Grown(i64),
     /// This is left.
     Left(BTreeSet<Found>),
     /// A volume is undone.
@@ -198,6 +142,11 @@ pub(super) struct Plan {
 }
 
 impl Observed {
+    /// Has this life of the agent made a volume grow before?
+    pub(super) fn has_grown(&self, name: &VolumeName) -> bool {
+        self.made.get(name).is_some_and(|made| made.bytes.is_some())
+    }
+
     /// The pod ends: failures to make something matter no more.
     pub(super) fn turn_to_release(&mut self) {
         self.failures.retain(|op, _| matches!(op, Op::Look | Op::TearDown(_)));
@@ -227,6 +176,13 @@ impl Observed {
                     (&spec.volume, Some(PluginName::local()))
                 }
             },
+            (Some(Wanted::Share(spec)), _) | (_, Some(Ok(Ingredients::Share(spec)))) => {
+                (&spec.volume, Some(PluginName::nfs()))
+            }
+            (_, Some(Ok(Ingredients::Disk(spec)))) => {
+                device = spec.block;
+                (&spec.volume, Some(spec.plugin()))
+            }
             _ => (name, None),
         };
         self.begun.insert(Found { name: name.clone(), plugin, device });
@@ -260,7 +216,13 @@ impl Observed {
         }
         match (&op, outcome) {
             (Op::SetUp(name), Outcome::Made(wanted, mountable, digest)) => {
-                self.made.insert(name.clone(), Made { wanted, mountable, digest });
+                let made = Made { wanted, mountable, digest, bytes: None };
+                self.made.insert(name.clone(), made);
+            }
+            (Op::Grow(name), Outcome::Grown(bytes)) => {
+                if let Some(made) = self.made.get_mut(name) {
+                    made.bytes = Some(bytes);
+                }
             }
             (Op::Look, Outcome::Left(mut left)) => {
                 left.append(&mut self.begun);
@@ -272,7 +234,7 @@ impl Observed {
                 }
             }
             (Op::Share, _) => self.shared = true,
-            (Op::SetUp(_) | Op::Look, _) => {}
+            (Op::SetUp(_) | Op::Grow(_) | Op::Look, _) => {}
         }
         self.failures.remove(&op);
     }
@@ -297,6 +259,7 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
         match next {
             Next::Nothing => {}
             Next::SetUp => due.push(Op::SetUp(name.clone())),
+            Next::Grow => due.push(Op::Grow(name.clone())),
             Next::Impossible(None, why) => problems.push(Problem {
                 volume: name.to_string(),
                 step: Step::Process,
@@ -314,6 +277,14 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
     let paced = pace(due, observed, now);
     problems.extend(paced.failed.iter().map(|(op, failure)| match op {
         Op::SetUp(name) => set_up_problem(name, failure.doing, &failure.message),
+        Op::Grow(name) => Problem {
+            volume: name.to_string(),
+            step: Step::Grow,
+            message: format!(
+                "NodeExpandVolume.NodeExpandVolume failed for volume \"{name}\" : {}",
+                failure.message
+            ),
+        },
         _ => of_all(failure),
     }));
     let state = if missing.is_empty() && !share_first {
@@ -344,6 +315,7 @@ fn ready(pod: &PodVolumes, observed: &Observed) -> VolumeState {
 enum Next<'a> {
     Nothing,
     SetUp,
+    Grow,
     /// Nothing helps but another manifest; why.
     Impossible(Option<Doing>, &'a str),
 }
@@ -365,20 +337,26 @@ fn standing<'a>(
                 |made: &Made| matches!(&made.wanted, Wanted::Payload(s) if s.kind == spec.kind);
             let is_there = made.is_some_and(kind);
             let next = match contents.get(name) {
-                None | Some(Ok(Ingredients::Driver(_) | Ingredients::Place(_))) => Next::Nothing,
                 Some(Err(lack)) => Next::Impossible(lack.to, &lack.why),
                 Some(Ok(Ingredients::Files(content))) => {
                     let shown = made.and_then(|made| made.digest.as_ref());
                     let settled = is_there && shown == Some(&content.digest);
                     if settled { Next::Nothing } else { Next::SetUp }
                 }
+                None | Some(Ok(_)) => Next::Nothing,
             };
             (is_there, next)
         }
-        Wanted::Csi(_) | Wanted::Claim(_) if !same => match contents.get(name) {
+        Wanted::Csi(_) | Wanted::Claim(_) | Wanted::Disk(_) if !same => match contents.get(name) {
             Some(Err(lack)) => (false, Next::Impossible(lack.to, &lack.why)),
             _ => (false, Next::SetUp),
         },
+        Wanted::Csi(_) | Wanted::Claim(_) => {
+            let bytes = contents.get(name).and_then(|all| all.as_ref().ok()?.wanted_bytes());
+            let grown = made.and_then(|made| made.bytes);
+            // Larger than it was told to be, or never told by this life of the agent.
+            (true, if bytes > grown { Next::Grow } else { Next::Nothing })
+        }
         _ => (same, if same { Next::Nothing } else { Next::SetUp }),
     }
 }

@@ -101,6 +101,7 @@ impl PodTask {
                 let outcomes = join_all(all).await;
                 drop(place);
                 for (op, outcome) in plan.ops.into_iter().zip(outcomes) {
+                    self.tell_of_growth(&goal, &observed, &op, &outcome);
                     observed.note(op, outcome, self.clock.mono());
                 }
                 continue;
@@ -129,6 +130,7 @@ impl PodTask {
             }
             Wanted::Csi(spec) => Some(plugins::for_driver(spec, drivers, objects)),
             Wanted::Claim(claim) => Some(plugins::for_claim(claim, drivers, objects)),
+            Wanted::Disk(spec) => Some(plugins::for_disk(spec, objects)),
             _ => None,
         };
         let all = pod.volumes.iter();
@@ -160,7 +162,7 @@ impl PodTask {
                 let made = plugins::set_up(&means, name, wanted, ingredients, at).await;
                 let digest = match ingredients {
                     Some(Ingredients::Files(content)) => Some(content.digest.clone()),
-                    Some(Ingredients::Driver(_) | Ingredients::Place(_)) | None => None,
+                    _ => None,
                 };
                 match made {
                     Ok(made) => {
@@ -170,8 +172,16 @@ impl PodTask {
                     Err(NotMade { doing, why }) => Outcome::NotMade(doing, why),
                 }
             }
+            (Op::Grow(name), Goal::Mount(_)) => {
+                let Some(Ok(Ingredients::Driver(spec))) = contents.get(name) else {
+                    return Outcome::Undone;
+                };
+                let grown = plugins::grow(&means, name, spec).await;
+                let bytes = spec.wanted_bytes().unwrap_or_default();
+                grown.map_or_else(Outcome::Failed, |()| Outcome::Grown(bytes))
+            }
             // No plan asks for this.
-            (Op::SetUp(_), Goal::Keep(_) | Goal::Release) => Outcome::Undone,
+            (Op::SetUp(_) | Op::Grow(_), Goal::Keep(_) | Goal::Release) => Outcome::Undone,
             (Op::Look, _) => {
                 reconstruct::look(host, &self.layout).await.map_or_else(failed, Outcome::Left)
             }
@@ -206,6 +216,7 @@ impl PodTask {
                     Step::Process => {}
                     Step::Mount => self.record(&pod.object, "FailedMount", message),
                     Step::Map => self.record(&pod.object, "FailedMapVolume", message),
+                    Step::Grow => self.record(&pod.object, "VolumeResizeFailed", message),
                 }
             }
         }
@@ -247,6 +258,21 @@ impl PodTask {
                 path.display()
             );
             self.recorder.record(object, EventType::Normal, "SuccessfulMountVolume", text);
+        }
+    }
+
+    /// Says that a volume has grown, as upstream. What this life of the agent asks for
+    /// first is no news: nobody knows whether the volume was smaller before.
+    fn tell_of_growth(&self, goal: &Goal, observed: &Observed, op: &Op, outcome: &Outcome) {
+        let (Goal::Mount(pod), Op::Grow(name), Outcome::Grown(_)) = (goal, op, outcome) else {
+            return;
+        };
+        if observed.has_grown(name) {
+            let node = &self.node_name;
+            let text =
+                format!("MountVolume.NodeExpandVolume succeeded for volume \"{name}\" {node}");
+            let (normal, reason) = (EventType::Normal, "FileSystemResizeSuccessful");
+            self.recorder.record(&pod.object, normal, reason, text);
         }
     }
 

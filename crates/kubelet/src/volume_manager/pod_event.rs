@@ -23,6 +23,13 @@ pub(super) fn unprocessed(unmounted: &[String], problems: &[Problem]) -> Option<
     (!failed.is_empty()).then(|| waits(unmounted, &failed, &causes.join("; ")))
 }
 
+/// Why the pod waits, as its condition tells: what is not known first, else the first of
+/// what went wrong.
+pub(crate) fn why_waiting(unmounted: &[String], problems: &[Problem]) -> Option<String> {
+    let first = || problems.first().map(|first| waits(unmounted, &[], &first.message));
+    unprocessed(unmounted, problems).or_else(first)
+}
+
 /// The event's message.
 pub(super) fn event(why: &str) -> String {
     format!("Unable to attach or mount volumes: {why}")
@@ -67,6 +74,11 @@ mod tests {
         ] {
             let unmounted: Vec<String> = unmounted.into_iter().map(str::to_owned).collect();
             assert_eq!(unprocessed(&unmounted, &problems).as_deref(), expected);
+            let told = why_waiting(&unmounted, &problems);
+            match expected {
+                Some(text) => assert_eq!(told.as_deref(), Some(text)),
+                None => assert_eq!(told.is_some(), !problems.is_empty()),
+            }
         }
     }
 }

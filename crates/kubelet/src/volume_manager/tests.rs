@@ -4,6 +4,7 @@ mod block;
 mod claims;
 mod clean;
 mod csi;
+mod network;
 mod payload;
 
 use std::collections::BTreeSet;
@@ -114,7 +115,7 @@ fn huge_pages_are_those_the_pod_requests() {
         };
         assert!(text.contains(why), "{text}");
     }
-    assert!(matches!(wanted("", r#""nfs":{"server":"s","path":"/"}"#), Wanted::Refused(_)));
+    assert!(matches!(wanted("", r#""flexVolume":{"driver":"d/e"}"#), Wanted::Refused(_)));
 }
 
 fn made(path: &str) -> VolumeMountable {

@@ -59,6 +59,24 @@ pub(crate) fn below_entry(entry: &Entry) -> Result<Vec<PathBuf>, MountsError> {
     }
 }
 
+/// Other mount points, anywhere, of the file system that is mounted on exactly this
+/// name. None if nothing is.
+pub fn sharers(path: &Path) -> Result<Vec<PathBuf>, MountsError> {
+    match Entry::of(path) {
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        entry => Ok(sharers_of(&read()?, &real_path(&entry?)?)),
+    }
+}
+
+fn sharers_of(mounts: &[Mount], point: &Path) -> Vec<PathBuf> {
+    // The last one lies on top.
+    let Some(own) = mounts.iter().rev().find(|mount| mount.point == point) else {
+        return Vec::new();
+    };
+    let others = mounts.iter().filter(|mount| mount.device == own.device && mount.point != point);
+    others.map(|mount| mount.point.clone()).collect()
+}
+
 /// Whether something is mounted on exactly this name. A link is none, nor is a
 /// path that does not exist.
 pub fn is_mount_point(path: &Path) -> Result<bool, MountsError> {
@@ -133,6 +151,17 @@ mod tests {
         let text: String = ["/a", "/a/b", "/ab", "/a/b/c", "/a/d"].map(line).concat();
         let points = points_below(&parse(text.as_bytes()).unwrap(), Path::new("/a"));
         assert_eq!(points, ["/a/b/c", "/a/d", "/a/b"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn parts_of_a_file_system_share_it() {
+        let line = |(device, point): (&str, &str)| format!("1 1 {device} /x {point} rw - t s rw\n");
+        let table = [("8:1", "/a"), ("8:2", "/b"), ("8:1", "/c"), ("8:2", "/a"), ("8:2", "/a")];
+        let mounts = parse(table.map(line).concat().as_bytes()).unwrap();
+        assert_eq!(sharers_of(&mounts, Path::new("/a")), [PathBuf::from("/b")]);
+        assert_eq!(sharers_of(&mounts, Path::new("/c")), [PathBuf::from("/a")]);
+        assert_eq!(sharers_of(&mounts, Path::new("/d")), Vec::<PathBuf>::new());
+        assert_eq!(sharers(Path::new("/nowhere/at/all")).unwrap(), Vec::<PathBuf>::new());
     }
 
     #[test]

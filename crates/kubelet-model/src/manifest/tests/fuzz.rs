@@ -25,7 +25,7 @@ spec:
   - name: other
     image: *i
     lifecycle: {preStop: {sleep: {seconds: 3}}}
-  volumes: [{name: v, hostPath: {path: /x, type: Directory}}, {name: w, nfs: {server: s, path: /x}}]
+  volumes: [{name: v, hostPath: {path: /x, type: Directory}}, {name: w, flexVolume: {driver: d/e}}]
 ";
 
 /// Pods and objects together, with every way to write a value.

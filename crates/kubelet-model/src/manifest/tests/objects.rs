@@ -210,7 +210,12 @@ fn a_claim_names_its_volume_and_a_volume_its_driver() {
     assert_eq!(spec.csi.expect("a driver").volume_handle, "h");
     let once = "accessModes: [ReadWriteOnce]";
     for (volume, claim, wanted) in [
-        (format!("{{{once}, nfs: {{server: s, path: /p}}}}"), claim, "no other persistent"),
+        (format!("{{{once}, rbd: {{image: i, monitors: [m]}}}}"), claim, "no other persistent"),
+        (
+            format!("{{{once}, volumeMode: Block, nfs: {{server: s, path: /p}}}}"),
+            claim,
+            "nfs has no devices",
+        ),
         (format!("{{{once}, local: {{path: disk}}}}"), claim, "local.path: must be an absolute"),
         (format!("{{{once}, hostPath: {{path: /a/../b}}}}"), claim, "must not contain '..'"),
         (format!("{{{once}, local: {{path: /d}}, {csi}}}"), claim, "more than 1 volume type"),

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::{GOOD, check, with_container, with_spec};
+use super::{GOOD, check, prepare_text, with_container, with_spec};
 
 #[test]
 fn everything_this_release_acts_on_passes() {
@@ -103,8 +103,75 @@ fn of_volumes_images_empty_dirs_and_host_paths_pass() {
         expect![[r#"
             line 10, column 37: spec.volumes[0].emptyDir.sizeLimit: not supported by this release
             line 11, column 56: spec.volumes[1].emptyDir.sizeLimit: not supported by this release
-            line 13, column 24: spec.volumes[3].gitRepo: not supported by this release"#]],
+            line 13, column 24: spec.volumes[3].gitRepo: not supported by this release; removed from Kubernetes: clone in an init container instead"#]],
     );
+}
+
+/// None is run as something else, and each says what became of it.
+#[test]
+fn volumes_that_kubernetes_gave_up_are_refused_with_the_reason() {
+    let migrated = "Kubernetes has it only by migration to CSI";
+    let removed = "removed from Kubernetes: use a CSI driver instead";
+    for (source, expected) in [
+        ("awsElasticBlockStore: {volumeID: v}", migrated),
+        ("azureDisk: {diskName: d, diskURI: u}", migrated),
+        ("cinder: {volumeID: v}", migrated),
+        ("gcePersistentDisk: {pdName: d}", migrated),
+        ("portworxVolume: {volumeID: v}", migrated),
+        ("vsphereVolume: {volumePath: p}", migrated),
+        ("cephfs: {monitors: [m]}", removed),
+        ("flocker: {datasetName: d}", removed),
+        ("photonPersistentDisk: {pdID: d}", removed),
+        ("quobyte: {registry: 'r:1', volume: v}", removed),
+        ("rbd: {image: i, monitors: [m]}", removed),
+        ("storageos: {volumeName: v}", removed),
+        ("gitRepo: {repository: r}", "clone in an init container"),
+        ("flexVolume: {driver: d/e}", "deprecated in Kubernetes"),
+    ] {
+        let text = with_spec(&format!("volumes: [{{name: v, {source}}}]"));
+        let problems = prepare_text(&text).expect_err("refused");
+        let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert!(all.len() == 1 && all[0].contains(expected), "{source}: {all:?}");
+    }
+}
+
+/// With upstream's rules, in pods and in PersistentVolumes.
+#[test]
+fn volumes_on_other_machines_pass_if_they_are_whole() {
+    let good = "volumes: [{name: a, nfs: {server: '::1', path: /p, readOnly: true}}, {name: b, iscsi: {targetPortal: 10.0.0.1, iqn: 'iqn.2003-01.com.example:x', lun: 255, chapAuthSession: true, secretRef: {name: chap}}}, {name: c, fc: {targetWWNs: ['500a09'], lun: 0}}, {name: d, fc: {wwids: [3600508b4]}}]";
+    check(&with_spec(good), expect!["pod default/web-node-1"]);
+    let iscsi =
+        |more: &str| format!("iscsi: {{targetPortal: p, iqn: 'eui.0123456789abcdef', {more}}}");
+    for (source, expected) in [
+        ("nfs: {server: '', path: /p}".to_owned(), "nfs.server: missing"),
+        ("nfs: {server: '-o', path: /p}".to_owned(), "nfs.server: must be"),
+        ("nfs: {server: s, path: p}".to_owned(), "nfs.path: must be an absolute path"),
+        ("nfs: {server: s, path: /a/../b}".to_owned(), "nfs.path: must not contain '..'"),
+        (iscsi("lun: 256"), "iscsi.lun: must be between 0 and 255"),
+        (iscsi("lun: -1"), "iscsi.lun: must be between 0 and 255"),
+        (iscsi("lun: 0, chapAuthDiscovery: true"), "iscsi.secretRef: missing"),
+        (iscsi("lun: 0, iscsiInterface: ../x"), "iscsi.iscsiInterface: must not contain '/'"),
+        (iscsi("lun: 0, portals: [a/b]"), "iscsi.portals[0]: must not contain '/'"),
+        (iscsi("lun: 0, initiatorName: me"), "iscsi.initiatorName: must start with"),
+        ("iscsi: {targetPortal: '', iqn: x, lun: 0}".to_owned(), "iscsi.targetPortal: missing"),
+        ("iscsi: {targetPortal: p, iqn: x, lun: 0}".to_owned(), "iscsi.iqn: must start with"),
+        ("fc: {}".to_owned(), "either targetWWNs or wwids"),
+        ("fc: {targetWWNs: [a], wwids: [b], lun: 0}".to_owned(), "either targetWWNs or wwids"),
+        ("fc: {targetWWNs: [a]}".to_owned(), "fc.lun: missing"),
+        ("fc: {targetWWNs: [a], lun: 256}".to_owned(), "fc.lun: must be between 0 and 255"),
+        ("fc: {wwids: [a/b]}".to_owned(), "fc.wwids[0]: must not contain '/'"),
+    ] {
+        let pod = with_spec(&format!("volumes: [{{name: v, {source}}}]"));
+        let volume = format!(
+            "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: pv}}\nspec: \
+             {{accessModes: [ReadWriteOnce], {source}}}\n"
+        );
+        for text in [pod, volume] {
+            let problems = prepare_text(&text).expect_err("refused");
+            let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            assert!(all.iter().any(|one| one.contains(expected)), "{text}: {all:?}");
+        }
+    }
 }
 
 #[test]
@@ -123,10 +190,10 @@ fn refuses_every_other_field() {
     );
     check(
         &with_spec(
-            "volumes: [{name: v, nfs: {server: s, path: /p}}]\nschedulingGates: [{name: a}]\nos: {name: windows}",
+            "volumes: [{name: v, flexVolume: {driver: d/e}}]\nschedulingGates: [{name: a}]\nos: {name: windows}",
         ),
         expect![[r#"
-            line 9, column 28: spec.volumes[0].nfs: not supported by this release
+            line 9, column 35: spec.volumes[0].flexVolume: not supported by this release; deprecated in Kubernetes: use a CSI driver instead
             line 10, column 20: spec.schedulingGates: not supported by this release
             line 11, column 14: spec.os.name: not supported by this release"#]],
     );

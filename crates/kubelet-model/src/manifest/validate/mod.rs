@@ -9,6 +9,7 @@ mod env;
 mod handlers;
 mod metadata;
 mod mounts;
+pub(super) mod network_volumes;
 mod payload_volumes;
 pub(super) mod names;
 mod pod_resources;

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{PodSpec, Volume};
 
 use super::super::problem::{Field, Report};
 use super::super::volumes::source_names;
+use super::network_volumes::{Iscsi, check_fc, check_nfs};
 use super::{names, one_of, payload_volumes, resources, unique};
 
 /// What a host path may be required to be.
@@ -56,9 +57,16 @@ fn check_source(volume: &Volume, field: &Field, report: &mut Report) {
     if let Some(limit) = volume.empty_dir.as_ref().and_then(|dir| dir.size_limit.as_ref()) {
         resources::check_quantity(&limit.0, &field.key("emptyDir").key("sizeLimit"), report);
     }
+    if let Some(nfs) = &volume.nfs {
+        check_nfs(nfs, &field.key("nfs"), report);
+    }
+    if let Some(iscsi) = &volume.iscsi {
+        Iscsi::of_pod(iscsi).check(None, &field.key("iscsi"), report);
+    }
+    if let Some(fc) = &volume.fc {
+        check_fc(fc, &field.key("fc"), report);
+    }
     let missing = [
-        ("nfs.server", volume.nfs.as_ref().is_some_and(|v| v.server.is_empty())),
-        ("nfs.path", volume.nfs.as_ref().is_some_and(|v| v.path.is_empty())),
         ("csi.driver", volume.csi.as_ref().is_some_and(|v| v.driver.is_empty())),
         (
             "csi.nodePublishSecretRef.name",

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kubelet_config::go_duration::GoDuration;
+use kubelet_model::typed::{self, DoubledKeys};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -181,10 +182,9 @@ fn files(fs: &dyn Fs, path: &Path) -> Result<Vec<PathBuf>, ProviderConfigError> 
 }
 
 fn parse(content: &[u8]) -> Result<Document, String> {
-    let document: Document = serde_saphyr::from_slice(content).map_err(|error| {
-        let text = error.to_string();
-        text.lines().next().unwrap_or_default().to_owned()
-    })?;
+    let value = typed::from_yaml(content, DoubledKeys::Refused)?;
+    let document: Document =
+        typed::decode(value, &mut |_| {}).map_err(|error| error.to_string())?;
     if document.kind != "CredentialProviderConfig" {
         return Err(format!("its kind is {:?}, not CredentialProviderConfig", document.kind));
     }
@@ -304,7 +304,7 @@ providers:
   matchImages: ['*.r.io']
   defaultCacheDuration: 1m30s
   args: [a]
-  env: [{name: N, value: v}]
+  env: [{name: NAME, value: v}]
 ";
 
     fn load_text(files: &[(&str, &str)], bin: &str) -> Result<Configured, String> {
@@ -326,7 +326,7 @@ providers:
         let provider = &providers[0];
         assert_eq!(provider.program, Path::new("/bin/sh"));
         assert_eq!(provider.cache_for, Duration::from_secs(90));
-        assert_eq!(provider.environment, [("N".to_owned(), "v".to_owned())]);
+        assert_eq!(provider.environment, [("NAME".to_owned(), "v".to_owned())]);
         assert_eq!(provider.requires_service_account, None);
     }
 

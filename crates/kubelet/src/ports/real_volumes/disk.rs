@@ -9,20 +9,22 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use mounts::mount::Device;
 use rustix::fs::OFlags;
 
 use super::super::volumes::VolumeError;
+use super::tool::{self, Said, ToolError};
 
 /// Bytes at either end that are zeros on a blank disk: every file system and every table
 /// of partitions has something there.
 const ENDS_BYTES: u64 = 4 << 20;
-/// Bytes of what a tool complains that are kept.
-const COMPLAINT_BYTES_MAX: usize = 1_024;
-/// Where tools lie that are in nobody's PATH.
-const TOOL_DIRS: [&str; 2] = ["/usr/sbin", "/sbin"];
+/// How long a disk may take to be looked at: one that answers takes moments.
+const LOOK_LIMIT: Duration = Duration::from_secs(60);
+/// How long a file system may take to be made, or to be checked: the largest disks take
+/// hours, and nothing is to be gained by stopping halfway.
+const WORK_LIMIT: Duration = Duration::from_secs(6 * 3_600);
 /// `blkid` knows nothing of it.
 const NOTHING_FOUND: i32 = 2;
 /// From here on `fsck` left errors.
@@ -47,7 +49,14 @@ pub(super) fn mount(target: &Path, disk: &Disk) -> Result<(), VolumeError> {
     if fs_type.is_empty() || !fs_type.chars().all(|letter| letter.is_ascii_alphanumeric()) {
         return Err(refused(&disk.device, format!("{fs_type:?} is no kind of file system")));
     }
+    let read_only = disk.options.iter().any(|option| option == "ro");
     match found_on(&disk.device)? {
+        // As upstream, nothing is repaired, nor made, on what is only read.
+        OnDisk::FileSystem(found) if found == *fs_type && read_only => {}
+        OnDisk::Nothing if read_only => {
+            let why = "it is blank, and the volume is only read";
+            return Err(refused(&disk.device, why.to_owned()));
+        }
         OnDisk::FileSystem(found) if found == *fs_type => check(&disk.device)?,
         OnDisk::FileSystem(found) => {
             let why = format!("it holds {found}, and the volume is to be {fs_type}");
@@ -61,7 +70,7 @@ pub(super) fn mount(target: &Path, disk: &Disk) -> Result<(), VolumeError> {
         }
     }
     mounts::make_dir(target, 0o750)?;
-    let device = Device { source: &disk.device, fs_type, options: &disk.options, read_only: false };
+    let device = Device { source: &disk.device, fs_type, options: &disk.options, read_only };
     Ok(mounts::mount::device(target, &device)?)
 }
 
@@ -74,8 +83,8 @@ enum OnDisk {
 
 fn found_on(device: &Path) -> Result<OnDisk, VolumeError> {
     let arguments = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-s", "USAGE", "-o", "export"];
-    let output = run("blkid", &arguments, device)?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let output = run("blkid", &arguments, device, LOOK_LIMIT)?;
+    let text = String::from_utf8_lossy(&output.output).into_owned();
     let value = |key: &str| {
         let found = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
         found.map(str::to_owned)
@@ -87,7 +96,9 @@ fn found_on(device: &Path) -> Result<OnDisk, VolumeError> {
         (Some(0), Some(found), _) => Ok(OnDisk::Other(found)),
         (Some(0), None, Some(table)) => Ok(OnDisk::Other(format!("partitions ({table})"))),
         (Some(NOTHING_FOUND), None, None) => Ok(OnDisk::Nothing),
-        _ => Err(refused(device, format!("blkid cannot tell what it holds: {}", said(&output)))),
+        _ => {
+            Err(refused(device, format!("blkid cannot tell what it holds: {}", output.complaint())))
+        }
     }
 }
 
@@ -127,20 +138,20 @@ fn make(device: &Path, fs_type: &str) -> Result<(), VolumeError> {
     let tool = format!("mkfs.{fs_type}");
     // As upstream, no part is kept for root.
     let arguments: &[&str] = if fs_type.starts_with("ext") { &["-m0"] } else { &[] };
-    let output = run(&tool, arguments, device)?;
+    let output = run(&tool, arguments, device, WORK_LIMIT)?;
     match output.status.success() {
         true => Ok(()),
-        false => Err(refused(device, format!("{tool} failed: {}", said(&output)))),
+        false => Err(refused(device, format!("{tool} failed: {}", output.complaint()))),
     }
 }
 
 /// As upstream: what can be repaired without asking is. A node without the tool mounts
 /// the file system as it is.
 fn check(device: &Path) -> Result<(), VolumeError> {
-    match run("fsck", &["-a"], device) {
+    match run("fsck", &["-a"], device, WORK_LIMIT) {
         Ok(output) if output.status.code() == Some(ERRORS_LEFT) => Err(refused(
             device,
-            format!("'fsck' found errors on device it could not correct: {}", said(&output)),
+            format!("'fsck' found errors on device it could not correct: {}", output.complaint()),
         )),
         Ok(_) => Ok(()),
         Err(VolumeError::NoTool { tool, .. }) => {
@@ -151,28 +162,24 @@ fn check(device: &Path) -> Result<(), VolumeError> {
     }
 }
 
-fn run(tool: &str, arguments: &[&str], device: &Path) -> Result<Output, VolumeError> {
-    let missing = || VolumeError::NoTool { tool: tool.to_owned(), device: device.to_owned() };
-    let program = find(tool).ok_or_else(missing)?;
-    let command = Command::new(program)
-        .args(arguments)
-        .arg(device)
-        .stdin(Stdio::null())
-        .env("LC_ALL", "C")
-        .output();
-    command.map_err(|error| refused(device, format!("cannot run {tool}: {error}")))
-}
-
-fn find(tool: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let dirs = std::env::split_paths(&path).chain(TOOL_DIRS.map(PathBuf::from));
-    dirs.map(|dir| dir.join(tool)).find(|program| program.is_file())
-}
-
-fn said(output: &Output) -> String {
-    let bytes = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(COMPLAINT_BYTES_MAX)]).into_owned();
-    format!("{} ({})", text.trim(), output.status)
+fn run(
+    name: &str,
+    arguments: &[&str],
+    device: &Path,
+    limit: Duration,
+) -> Result<Said, VolumeError> {
+    let path = device.to_str().ok_or_else(|| refused(device, "its name is no text".to_owned()))?;
+    let arguments: Vec<&str> = arguments.iter().copied().chain([path]).collect();
+    tool::run(name, &arguments, limit).map_err(|error| match error {
+        ToolError::Missing => {
+            VolumeError::NoTool { tool: name.to_owned(), by: path.to_owned(), install: "it" }
+        }
+        ToolError::Run(error) => refused(device, format!("cannot run {name}: {error}")),
+        ToolError::TimedOut(limit, said) => {
+            let limit = limit.as_secs();
+            refused(device, format!("{name} did not end within {limit} s and was killed: {said}"))
+        }
+    })
 }
 
 fn refused(device: &Path, why: String) -> VolumeError {

@@ -8,6 +8,7 @@
 
 mod block;
 mod error;
+mod expand;
 mod notes;
 mod staging;
 
@@ -25,6 +26,7 @@ use super::Means;
 use crate::object_cache::Objects;
 use crate::plugin_manager::{CsiDriver, Drivers};
 pub(super) use error::CsiError;
+pub(super) use expand::grow;
 use notes::{PERSISTENT, Paths};
 
 /// Why the driver cannot even be asked for a volume.

@@ -7,15 +7,14 @@
 
 use std::path::PathBuf;
 
-use kubelet_model::PodUid;
 use mounts::host_path::HostPathType;
 
 use super::super::VolumeMountable;
 use super::super::claims::PlaceSpec;
-use super::super::layout::{PluginName, PodLayout, VolumeName};
+use super::super::layout::{PluginName, VolumeName};
 use super::Means;
+use super::others::{check_alone, others_have};
 use crate::ports::VolumeError;
-use crate::runtime_manager::pods_dir;
 
 /// Whose turn it is at devices of the node.
 const TURN: &str = "kubernetes.io/local-volume";
@@ -38,6 +37,7 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &PlaceSpec) -> Result<Volume
         format!("path \"{shown}\" is not a block device, which volumeMode Block needs")
     })?;
     let _turn = means.devices.turn(TURN, spec.volume.as_str()).await;
+    check_alone(means, spec.once_pod, &PluginName::local(), &spec.volume, true).await?;
     let link = means.layout.device_link(&PluginName::local(), &spec.volume);
     let global = global(means, &spec.volume);
     means.host.link(&spec.path, &link).await.map_err(said)?;
@@ -59,24 +59,8 @@ pub(super) async fn tear_down(means: &Means<'_>, volume: &VolumeName) -> Result<
     let bound = global.join(means.layout.uid());
     means.host.unmount_all(&bound).await?;
     means.host.unlink(&bound).await?;
-    if !has_others(means, &PluginName::local(), volume).await? {
+    if !others_have(means, &PluginName::local(), volume, true).await? {
         means.host.remove_empty_dir(&global).await?;
     }
     means.host.unlink(&means.layout.device_link(&PluginName::local(), volume)).await
-}
-
-/// Does another pod have the block volume, as far as the disk knows?
-pub(super) async fn has_others(
-    means: &Means<'_>,
-    plugin: &PluginName,
-    volume: &VolumeName,
-) -> Result<bool, VolumeError> {
-    for uid in means.host.dirs_in(&pods_dir(means.root_dir)).await? {
-        let Some(layout) = PodLayout::new(means.root_dir, &PodUid::new(uid)) else { continue };
-        if layout != *means.layout && means.host.exists(&layout.device_link(plugin, volume)).await?
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

@@ -7,8 +7,13 @@ mod csi;
 mod device;
 mod empty_dir;
 mod host_path;
+mod nfs;
+mod others;
 mod payload;
 mod place;
+mod remote;
+mod remote_device;
+mod remote_place;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +25,7 @@ use super::csi::CsiSpec;
 use super::desired::Wanted;
 use super::devices::{Devices, Turn};
 use super::layout::{PluginName, PodLayout, VolumeName};
+use super::network::DiskSpec;
 use super::plan::{Doing, Found, Ingredients, Lack};
 use crate::object_cache::Objects;
 use crate::plugin_manager::Drivers;
@@ -114,13 +120,31 @@ pub(super) async fn set_up(
         (Wanted::Claim(_), Some(Ingredients::Place(spec))) => {
             return Ok(place::set_up(means, spec).await?);
         }
+        (Wanted::Share(spec), _) | (Wanted::Claim(_), Some(Ingredients::Share(spec))) => {
+            return Ok(nfs::set_up(means, spec).await?);
+        }
+        (Wanted::Disk(_) | Wanted::Claim(_), Some(Ingredients::Disk(spec))) => {
+            return match spec.block {
+                true => remote_device::set_up(means, spec).await,
+                false => remote::set_up(means, spec).await,
+            };
+        }
         // No plan asks for a volume before it is known what it is made of.
-        (Wanted::Payload(_) | Wanted::Csi(_) | Wanted::Claim(_), _) => {
+        (Wanted::Payload(_) | Wanted::Csi(_) | Wanted::Claim(_) | Wanted::Disk(_), _) => {
             return Err("it is not known yet what it is made of".to_owned().into());
         }
         (Wanted::Refused(why), _) => return Err(why.clone().into()),
     };
     made.map_err(|error| error.to_string().into())
+}
+
+/// Has a driver make a volume that is there larger.
+pub(super) async fn grow(
+    means: &Means<'_>,
+    name: &VolumeName,
+    spec: &CsiSpec,
+) -> Result<(), String> {
+    csi::grow(means, name, spec).await.map_err(|error| error.to_string())
 }
 
 /// What a driver is asked for, or what keeps it from being asked at all: it helps
@@ -146,6 +170,17 @@ pub(super) fn for_claim(
     match resolved.map_err(|error| Lack { to: None, why: error.to_string() })? {
         Resolved::Driver(spec) => for_driver(&spec, drivers, objects),
         Resolved::Place(spec) => Ok(Ingredients::Place(spec)),
+        Resolved::Share(spec) => Ok(Ingredients::Share(spec)),
+        Resolved::Disk(spec) => for_disk(&spec, objects),
+    }
+}
+
+/// The same for a disk of another machine, which may need credentials.
+pub(super) fn for_disk(spec: &Arc<DiskSpec>, objects: &Objects) -> Result<Ingredients, Lack> {
+    let doing = if spec.block { Doing::AttachDevice } else { Doing::Attach };
+    match spec.with_secret(|key| objects.get(key)) {
+        Ok(_) => Ok(Ingredients::Disk(Arc::clone(spec))),
+        Err(why) => Err(Lack { to: Some(doing), why }),
     }
 }
 
@@ -164,6 +199,12 @@ pub(super) async fn tear_down(means: &Means<'_>, found: &Found) -> Result<(), St
         Some(plugin) if plugin.as_dir() == PluginName::LOCAL => {
             place::tear_down(means, &found.name).await.map_err(said)
         }
+        Some(plugin) if plugin.as_dir() == PluginName::NFS => {
+            nfs::tear_down(means.host, means.layout, &found.name).await.map_err(said)
+        }
+        Some(plugin) if matches!(plugin.as_dir(), PluginName::ISCSI | PluginName::FC) => {
+            remote::tear_down(means, plugin, &found.name).await.map_err(said)
+        }
         Some(plugin) => tear_down_own(means, found, plugin).await.map_err(said),
     }
 }
@@ -178,6 +219,10 @@ async fn tear_down_device(
             csi::tear_down_device(means, &found.name).await.map_err(|e| e.to_string())
         }
         PluginName::LOCAL => device::tear_down(means, &found.name).await.map_err(|e| e.to_string()),
+        PluginName::ISCSI | PluginName::FC => {
+            let undone = remote_device::tear_down(means, plugin, &found.name).await;
+            undone.map_err(|e| e.to_string())
+        }
         _ => {
             let path = means.layout.device_link(plugin, &found.name);
             Err(VolumeError::Foreign { plugin: plugin.plain(), path }.to_string())

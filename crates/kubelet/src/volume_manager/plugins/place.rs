@@ -7,17 +7,16 @@
 
 use std::path::{Path, PathBuf};
 
-use kubelet_model::PodUid;
 use mounts::host_path::HostPathType;
 use mounts::ownership::FsGroup;
 
 use super::super::VolumeMountable;
 use super::super::claims::{PlaceKind, PlaceSpec};
 use super::super::csi::Grouping;
-use super::super::layout::{PluginName, PodLayout, VolumeName};
+use super::super::layout::{PluginName, VolumeName};
+use super::others::{check_alone, others_have};
 use super::{Means, device, host_path};
 use crate::ports::VolumeError;
-use crate::runtime_manager::pods_dir;
 
 /// Whose turn it is at places of the node.
 const TURN: &str = "kubernetes.io/local-volume";
@@ -59,6 +58,7 @@ async fn local(
     }
     // Whoever shares a disk waits: nobody may count its users meanwhile.
     let _turn = means.devices.turn(TURN, spec.volume.as_str()).await;
+    check_alone(means, spec.once_pod, &PluginName::local(), &spec.volume, false).await?;
     let target = means.layout.volume_dir(&PluginName::local(), &spec.volume);
     // Before a disk is mounted: it is how another life of the agent finds that it is.
     means.host.make_dir(&target, MODE).await.map_err(said)?;
@@ -68,9 +68,11 @@ async fn local(
     };
     let is_bound = means.host.is_mount_point(&target).await.map_err(said)?;
     means.host.bind(&source, &target, spec.read_only).await.map_err(said)?;
-    // As upstream, what is bound already is whoever's it has become since.
+    // As upstream, what is bound already is whoever's it has become since; and given by
+    // the first pod that has it, so that pods of different groups do not take it from each
+    // other.
     if let Some(gid) = grouping.fs_group.filter(|_| !spec.read_only && !is_bound)
-        && !has_others(means, &spec.volume).await.map_err(said)?
+        && !others_have(means, &PluginName::local(), &spec.volume, false).await.map_err(said)?
     {
         give(means, &target, gid, grouping).await.map_err(said)?;
     }
@@ -97,20 +99,7 @@ async fn mount_disk(means: &Means<'_>, spec: &PlaceSpec) -> Result<PathBuf, Volu
     Ok(dir)
 }
 
-/// As upstream: given to a group by the first pod that has it, so that pods of different
-/// groups do not take it from each other.
-async fn has_others(means: &Means<'_>, volume: &VolumeName) -> Result<bool, VolumeError> {
-    for uid in means.host.dirs_in(&pods_dir(means.root_dir)).await? {
-        let Some(layout) = PodLayout::new(means.root_dir, &PodUid::new(uid)) else { continue };
-        let dir = layout.volume_dir(&PluginName::local(), volume);
-        if layout != *means.layout && means.host.is_mount_point(&dir).await? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-async fn give(
+pub(super) async fn give(
     means: &Means<'_>,
     target: &Path,
     gid: u32,
@@ -131,7 +120,9 @@ pub(super) async fn tear_down(means: &Means<'_>, name: &VolumeName) -> Result<()
     let target = means.layout.volume_dir(&PluginName::local(), name);
     means.host.unmount_all(&target).await?;
     let disk = disk_dir(means, name);
-    if means.host.exists(&disk).await? && !has_others(means, name).await? {
+    if means.host.exists(&disk).await?
+        && !others_have(means, &PluginName::local(), name, false).await?
+    {
         means.host.unmount_all(&disk).await?;
         means.host.remove_empty_dir(&disk).await?;
     }

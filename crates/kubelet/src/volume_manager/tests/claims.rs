@@ -267,6 +267,60 @@ async fn pods_share_a_volume_and_the_last_one_undoes_it() {
     assert_eq!(std::fs::read_dir(&staging).expect("a directory").count(), 0);
 }
 
+/// By the first pod of each life of the agent, and when it is to be larger.
+#[tokio::test(start_paused = true)]
+async fn a_volume_in_use_grows_with_what_is_written_of_it() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let can = [NodeCapability::StageUnstageVolume, NodeCapability::ExpandVolume];
+    let node = Arc::new(Scripted::with(BTreeSet::from(can)));
+    node.answers.lock().unwrap().extend([Code::Ok, Code::Ok, Code::Ok, Code::OutOfRange]);
+    let mut settings = Settings::for_node("n");
+    settings.root_dir = temp.path().to_owned();
+    let ports = ports();
+    let recorder = Recorder::new(Arc::clone(&ports.clock));
+    let (writer, objects) = object_cache::new();
+    let drivers = Drivers::holding("d.example", Arc::clone(&node) as Arc<dyn CsiNode>);
+    let one = claimant("u1");
+    let (_, desired) = PodSetReader::for_test(&[&one]);
+    let (settings, progress) = (Arc::new(settings), ProgressBoard::default());
+    let volumes =
+        Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired, &drivers);
+    let once = "ReadWriteOnce";
+    let sized = |size: &str| volume(once, &format!(r#","capacity":{{"storage":"{size}"}}"#));
+    writer.replace(Source::File, &[claim(once), sized("1Ki")]);
+    volumes.want(&one);
+    until(&volumes, one.uid(), ready).await;
+    let asked = |bytes: u64| {
+        let dir = temp.path().join("pods/u1/volumes/kubernetes.io~csi/pv/mount");
+        format!("expand {} {bytes}", dir.display())
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(node.calls(), ["stage".to_owned(), "publish".to_owned(), asked(1024)]);
+    assert_eq!(recorder.all().len(), 0, "nobody knows whether it was smaller");
+
+    writer.replace(Source::File, &[claim(once), sized("2Ki")]);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(node.calls()[3..], [asked(2048)], "refused");
+    until(&volumes, one.uid(), ready).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(node.calls()[4..], [asked(2048)], "asked again, once");
+    let told: Vec<_> = recorder.all().into_iter().map(|e| (e.reason, e.message)).collect();
+    let failed = "NodeExpandVolume.NodeExpandVolume failed for volume \"v\" : Expander.NodeExpand \
+                  failed to expand the volume : rpc error: code = OutOfRange desc = no";
+    let grown = "MountVolume.NodeExpandVolume succeeded for volume \"v\" n";
+    assert_eq!(
+        told,
+        [
+            ("VolumeResizeFailed", failed.to_owned()),
+            ("FileSystemResizeSuccessful", grown.to_owned())
+        ]
+    );
+    // It never shrinks, and what is as large as it was is left alone.
+    writer.replace(Source::File, &[claim(once), sized("1Ki")]);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(node.calls().len(), 5);
+}
+
 #[tokio::test]
 async fn a_volume_for_one_pod_is_given_to_one() {
     let temp = tempfile::tempdir().expect("a directory");

@@ -11,8 +11,9 @@ use kubelet_model::{ConfigObject, ObjectKey, ObjectKind, Source};
 use mounts::ownership::ChangePolicy;
 use plugin_apis::csi::volume_capability::AccessType;
 use plugin_apis::csi::{
-    AccessMode, NodeCapability, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
-    NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodeStageVolumeRequest,
+    AccessMode, NodeCapability, NodeExpandVolumeRequest, NodeGetInfoResponse,
+    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest,
+    NodeStageVolumeRequest,
 };
 use plugin_apis::{CallError, CallErrorKind};
 use tonic::Code;
@@ -192,6 +193,11 @@ impl CsiNode for Scripted {
 
     async fn unpublish(&self, _: &str, _: &str) -> Result<(), CallError> {
         self.answer("unpublish")
+    }
+
+    async fn expand(&self, request: NodeExpandVolumeRequest) -> Result<(), CallError> {
+        let bytes = request.capacity_range.unwrap_or_default().required_bytes;
+        self.answer(&format!("expand {} {bytes}", request.volume_path))
     }
 
     async fn stats(

@@ -33,8 +33,8 @@ fn a_refused_manifest_is_explained_by_the_name_of_its_pod() {
             "Manifest: /m/b.yaml",
         ],
     );
-    let nfs = "line 9: spec.volumes[0].nfs: not supported by this release";
-    has(&text(&[named("/m/b.yaml", Some(nfs))]), &["must go: running the pod without it"]);
+    let flex = "line 9: spec.volumes[0].flexVolume: not supported by this release";
+    has(&text(&[named("/m/b.yaml", Some(flex))]), &["must go: running the pod without it"]);
     has(&text(&[named("/m/a.yaml", None)]), &["klet has not taken the pod up", "klet's log"]);
 }
 

@@ -16,7 +16,8 @@ use super::super::super::VolumeMountable;
 use super::super::super::csi::{Access, CsiSpec, Persistent, VolData, attachment_id, rpc_error};
 use super::super::super::devices::Device;
 use super::super::super::layout::{PluginName, VolumeName};
-use super::super::{Means, device};
+use super::super::Means;
+use super::super::others::others_have;
 use super::CsiError;
 use super::notes::{self, MODE};
 use crate::plugin_manager::CsiDriver;
@@ -56,6 +57,12 @@ impl Paths {
 
 fn text(path: &Path) -> Result<&str, CsiError> {
     path.to_str().ok_or_else(|| CsiError::NotUtf8(path.to_owned()))
+}
+
+/// Where the pod's device is, and where the node's.
+pub(super) fn places(means: &Means<'_>, volume: &VolumeName) -> Result<(String, String), CsiError> {
+    let Paths { target, staging, .. } = Paths::of(means, volume);
+    Ok((text(&target)?.to_owned(), text(&staging)?.to_owned()))
 }
 
 /// Has the driver make the pod's device, or finds it made. Who holds the volume's turn
@@ -217,5 +224,5 @@ async fn clean_after_failure(means: &Means<'_>, paths: &Paths) {
 }
 
 async fn has_others(means: &Means<'_>, volume: &VolumeName) -> Result<bool, CsiError> {
-    Ok(device::has_others(means, &PluginName::csi(), volume).await?)
+    Ok(others_have(means, &PluginName::csi(), volume, true).await?)
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::super::super::plan::Doing;
+use super::super::others::IN_USE;
 use crate::plugin_manager::NoDriver;
 use crate::ports::VolumeError;
 
@@ -51,8 +52,17 @@ pub(in super::super) enum CsiError {
         .path.display()
     )]
     NoDevice { driver: String, path: PathBuf },
+    /// The driver does not say whether it can grow volumes.
+    #[error("Expander.NodeExpand failed to check if node supports expansion : {0}")]
+    Expandable(String),
+    /// The credentials to grow it are missing.
+    #[error("expander.NodeExpand failed to get {0}")]
+    ExpandSecret(String),
+    /// The driver could not grow it.
+    #[error("Expander.NodeExpand failed to expand the volume : {0}")]
+    Expand(String),
     /// Another pod has a volume that is for one.
-    #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
+    #[error("{IN_USE}")]
     InUse,
     /// The files could not be given to the group.
     #[error("applyFSGroup failed for vol {handle}: {error}")]

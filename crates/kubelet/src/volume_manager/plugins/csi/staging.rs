@@ -6,17 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use kubelet_model::PodUid;
 use plugin_apis::csi::NodeCapability;
 
 use super::super::super::csi::{CsiSpec, VolData, hex_of, rpc_error};
 use super::super::super::devices::Device;
-use super::super::super::layout::{PluginName, PodLayout, VolumeName};
+use super::super::super::layout::{PluginName, VolumeName};
 use super::super::Means;
+use super::super::others::others;
 use super::CsiError;
 use super::notes::{self, MODE};
 use crate::plugin_manager::CsiDriver;
-use crate::runtime_manager::pods_dir;
 
 /// Where a shared mount and its note lie.
 struct Staging {
@@ -34,6 +33,12 @@ impl Staging {
     fn target_text(&self) -> Result<&str, CsiError> {
         self.target.to_str().ok_or_else(|| CsiError::NotUtf8(self.target.clone()))
     }
+}
+
+/// Where the shared mount of a volume is, if there is one.
+pub(super) fn place(means: &Means<'_>, spec: &CsiSpec) -> Result<String, CsiError> {
+    let staging = Staging::of(means.root_dir, &spec.driver, &spec.handle);
+    Ok(staging.target_text()?.to_owned())
 }
 
 /// Has the driver make the shared mount, unless it is made or the driver needs
@@ -115,11 +120,7 @@ pub(super) async fn has_others(
     handle: &str,
 ) -> Result<bool, CsiError> {
     let plugin = PluginName::csi();
-    for uid in means.host.dirs_in(&pods_dir(means.root_dir)).await? {
-        let Some(layout) = PodLayout::new(means.root_dir, &PodUid::new(uid)) else { continue };
-        if layout == *means.layout {
-            continue;
-        }
+    for layout in others(means).await? {
         for name in means.host.dirs_in(&layout.plugin_dir(&plugin)).await? {
             let Some(name) = VolumeName::new(&name) else { continue };
             let path = layout.volume_dir(&plugin, &name).join("vol_data.json");

@@ -1,0 +1,133 @@
+//! A watch: one change after the other, as lines of JSON.
+//!
+//! Bounded: a change that is too large ends the watch. Upstream: client-go rest/watch.
+
+use async_trait::async_trait;
+use bytes::BytesMut;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use serde_json::Value;
+
+use crate::error::ApiError;
+
+/// Bytes of one change: more than any server stores.
+const CHANGE_BYTES_MAX: usize = 16 << 20;
+
+/// What has happened to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It is new, or new to the selection.
+    Added,
+    /// It has changed.
+    Modified,
+    /// It is gone, or gone from the selection.
+    Deleted,
+    /// Nothing; only the revision is news.
+    Bookmark,
+}
+
+/// One piece of news.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WatchEvent {
+    /// What has happened.
+    pub change: Change,
+    /// The object, as it is or was.
+    pub object: Value,
+}
+
+/// A watch that is under way.
+#[async_trait]
+pub trait Watching: Send {
+    /// The next piece of news; `None` once the server has ended the watch.
+    async fn next(&mut self) -> Option<Result<WatchEvent, ApiError>>;
+}
+
+/// A watch over HTTP.
+pub(crate) struct HttpWatch {
+    body: Incoming,
+    unread: BytesMut,
+    server: String,
+    /// Bytes of `unread` that hold no end of a line.
+    searched: usize,
+}
+
+impl HttpWatch {
+    pub(crate) fn new(body: Incoming, server: &str) -> Self {
+        Self { body, unread: BytesMut::new(), server: server.to_owned(), searched: 0 }
+    }
+
+    /// Cuts off a whole line, if there is one.
+    fn line(&mut self) -> Option<BytesMut> {
+        let found = self.unread[self.searched..].iter().position(|byte| *byte == b'\n');
+        let Some(end) = found else {
+            self.searched = self.unread.len();
+            return None;
+        };
+        let line = self.unread.split_to(self.searched + end + 1);
+        self.searched = 0;
+        Some(line)
+    }
+}
+
+#[async_trait]
+impl Watching for HttpWatch {
+    async fn next(&mut self) -> Option<Result<WatchEvent, ApiError>> {
+        loop {
+            while let Some(line) = self.line() {
+                if !line.trim_ascii().is_empty() {
+                    return Some(event(&line));
+                }
+            }
+            if self.unread.len() > CHANGE_BYTES_MAX {
+                let why = format!("a change of more than {CHANGE_BYTES_MAX} bytes");
+                return Some(Err(ApiError::Unusable(why)));
+            }
+            match self.body.frame().await? {
+                Ok(frame) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.unread.extend_from_slice(&data);
+                    }
+                }
+                Err(error) => {
+                    let (server, why) = (self.server.clone(), error.to_string());
+                    return Some(Err(ApiError::Unreachable { server, why }));
+                }
+            }
+        }
+    }
+}
+
+/// What a line says.
+fn event(line: &[u8]) -> Result<WatchEvent, ApiError> {
+    let mut event: Value =
+        serde_json::from_slice(line).map_err(|error| ApiError::Unusable(error.to_string()))?;
+    let object = event.get_mut("object").map(Value::take).unwrap_or_default();
+    let change = match event["type"].as_str().unwrap_or_default() {
+        "ADDED" => Change::Added,
+        "MODIFIED" => Change::Modified,
+        "DELETED" => Change::Deleted,
+        "BOOKMARK" => Change::Bookmark,
+        "ERROR" => return Err(ApiError::of_status(&object, 500, None)),
+        other => return Err(ApiError::Unusable(format!("a change of kind {other:?}"))),
+    };
+    Ok(WatchEvent { change, object })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_change_or_an_error() {
+        let read = |text: &str| event(text.as_bytes());
+        let added = read(r#"{"type":"ADDED","object":{"kind":"Pod"}}"#).unwrap();
+        assert_eq!((added.change, &added.object["kind"]), (Change::Added, &Value::from("Pod")));
+        let gone = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired",
+            "message":"too old resource version: 1 (5)"}}"#;
+        let error = read(gone).unwrap_err();
+        assert!(error.is_expired() && error.to_string().starts_with("too old"), "{error:?}");
+        for bad in ["", "{", r#"{"type":"MOVED"}"#, "[]"] {
+            assert!(matches!(read(bad), Err(ApiError::Unusable(_))), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What volumes are made of, what is done to make one, and what may be missing. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Step;
+use super::claims::PlaceSpec;
+use super::csi::CsiSpec;
+use super::layout::VolumeName;
+use super::network::{DiskSpec, ShareSpec};
+use super::payload::Content;
+
+/// What volumes are made of, where that changes without their pod; or what is
+/// missing.
+pub(super) type Contents = BTreeMap<VolumeName, Result<Ingredients, Lack>>;
+
+/// What is missing, so that a volume cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lack {
+    /// To do what; `None` if it is not even known what the volume is.
+    pub to: Option<Doing>,
+    /// Why it cannot be done.
+    pub why: String,
+}
+
+impl Lack {
+    /// It is known what the volume is, but it cannot be mounted.
+    pub(super) fn to_mount(why: String) -> Self {
+        Self { to: Some(Doing::SetUp), why }
+    }
+}
+
+/// What is done to make a volume, as upstream calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doing {
+    /// A file system for one pod.
+    SetUp,
+    /// The file system that pods share.
+    MountDevice,
+    /// A device that pods share.
+    SetUpDevice,
+    /// A device for one pod.
+    MapPodDevice,
+    /// The way to a disk, for its file system.
+    Attach,
+    /// The same, for the device.
+    AttachDevice,
+}
+
+impl Doing {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::SetUp => "MountVolume.SetUp",
+            Self::MountDevice => "MountVolume.MountDevice",
+            Self::SetUpDevice => "MapVolume.SetUpDevice",
+            Self::MapPodDevice => "MapVolume.MapPodDevice",
+            Self::Attach => "MountVolume.WaitForAttach",
+            Self::AttachDevice => "MapVolume.WaitForAttach",
+        }
+    }
+
+    pub(super) fn step(self) -> Step {
+        match self {
+            Self::SetUp | Self::MountDevice | Self::Attach => Step::Mount,
+            Self::SetUpDevice | Self::MapPodDevice | Self::AttachDevice => Step::Map,
+        }
+    }
+}
+
+/// What a volume is made of.
+#[derive(Debug, Clone)]
+pub(super) enum Ingredients {
+    /// Files that the agent writes.
+    Files(Content),
+    /// What a driver is asked for.
+    Driver(Arc<CsiSpec>),
+    /// A place on this node.
+    Place(Arc<PlaceSpec>),
+    /// What a server shares.
+    Share(Arc<ShareSpec>),
+    /// A disk of another machine.
+    Disk(Arc<DiskSpec>),
+}
+
+impl Ingredients {
+    /// How large a driver has to make it.
+    pub(super) fn wanted_bytes(&self) -> Option<i64> {
+        match self {
+            Self::Driver(spec) => spec.wanted_bytes(),
+            _ => None,
+        }
+    }
+}

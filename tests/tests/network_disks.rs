@@ -1,0 +1,362 @@
+//! Volumes on other machines: nfs, iscsi and fc, in pods and through claims. The kernel
+//! here knows none of them; stand-ins for the host's tools bind directories and show loop
+//! devices instead.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use testkit::disk::LoopDevice;
+use testkit::network_disks::{FcLink, NetworkDisks};
+use testkit::{Node, NodeOptions, PodManifest, binaries, host};
+
+/// A node whose tools are stand-ins.
+fn node() -> Result<(Node, NetworkDisks)> {
+    let options = NodeOptions { klet_absent: true, ..NodeOptions::default() };
+    let mut node = Node::start_with(options)?;
+    let disks = NetworkDisks::new(&node.containerd.dir().join("network"))?;
+    node.klet.put_first_in_path(&disks.tools());
+    node.klet.launch()?;
+    node.klet.wait_healthy()?;
+    Ok((node, disks))
+}
+
+fn loop_device(node: &Node, name: &str) -> Result<LoopDevice> {
+    LoopDevice::over(&node.containerd.dir().join(name), b"", 32 << 20)
+}
+
+/// A pod that has this as /data.
+fn pod(name: &str, script: &str, source: &Value) -> PodManifest {
+    let mut volume = source.clone();
+    volume["name"] = json!("d");
+    PodManifest::script(name, &format!("{script}; exec sleep 1000"))
+        .with("volumeMounts", json!([{"name": "d", "mountPath": "/data"}]))
+        .spec("volumes", json!([volume]))
+        .grace(1)
+}
+
+fn claim() -> Value {
+    json!({"persistentVolumeClaim": {"claimName": "data"}})
+}
+
+/// A pod that has the claim as /dev/disk.
+fn device_pod(name: &str, script: &str) -> PodManifest {
+    PodManifest::script(name, &format!("{script}; exec sleep 1000"))
+        .with("volumeDevices", json!([{"name": "d", "devicePath": "/dev/disk"}]))
+        .spec("volumes", json!([{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]))
+        .grace(1)
+}
+
+const WRITE: &str = "echo hello >/data/word; sync; echo up";
+const READ: &str = "cat /data/word";
+const WRITE_DEVICE: &str =
+    "[ -b /dev/disk ] && printf hello | dd of=/dev/disk conv=fsync; echo written";
+
+/// What the agent has of a kind, beyond pods: neither files nor mounts.
+fn ensure_nothing_left(node: &Node, kind: &str) -> Result<()> {
+    let dir = node.klet.root_dir().join("plugins/kubernetes.io").join(kind);
+    let mounts = host::mounts_below(&dir)?;
+    ensure!(mounts.is_empty(), "still mounted: {mounts:?}");
+    let left = files_below(&dir)?;
+    ensure!(left.is_empty(), "left behind: {left:?}");
+    Ok(())
+}
+
+/// Everything below a directory but the directory for devices, which may be empty.
+fn files_below(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    let Ok(entries) = fs::read_dir(dir) else { return Ok(all) };
+    for entry in entries {
+        let path = entry?.path();
+        if path.is_dir() {
+            all.extend(files_below(&path)?);
+        }
+        if !path.ends_with("volumeDevices") {
+            all.push(path);
+        }
+    }
+    Ok(all)
+}
+
+/// Kills klet, starts it again, and sees that it finds the pod's volume and leaves the
+/// pod alone.
+fn kill_and_restart(node: &mut Node, name: &str, kind: &str) -> Result<()> {
+    let before = node.instances()?;
+    node.klet.kill9()?;
+    node.klet.restart()?;
+    node.wait_says(&["volumes"], &[&format!("default/{name}-n1 d {kind} Ready ")])?;
+    ensure!(node.instances()? == before, "the pods are as they were");
+    Ok(())
+}
+
+#[test]
+fn pods_share_what_a_server_exports() -> Result<()> {
+    let (mut node, disks) = node()?;
+    let export = disks.export("/exports/data");
+    let nfs = json!({"nfs": {"server": "fd00::1", "path": "/exports/data"}});
+    let writer = pod("writer", WRITE, &nfs).spec("securityContext", json!({"fsGroup": 4321}));
+    node.manifests.put_pod(&writer)?;
+    let denied = "MountVolume.SetUp failed for volume \"d\" : cannot mount \
+                  [fd00::1]:/exports/data on ";
+    let said = "mount.nfs: access denied by server while mounting [fd00::1]:/exports/data";
+    node.wait_says(&["why", "writer"], &[denied, said])?;
+    fs::create_dir_all(&export)?;
+    let owner = fs::metadata(&export)?.gid();
+    node.wait_word("writer", "main", "up")?;
+    let writer = node.pod("writer")?.uid;
+    assert_eq!(fs::read_to_string(export.join("word"))?, "hello\n");
+    assert_eq!(fs::metadata(&export)?.gid(), owner, "it is the server's");
+    let dir = node.klet.root_dir().join("pods").join(&writer);
+    assert!(dir.join("volumes/kubernetes.io~nfs/d/word").is_file());
+    node.wait_says(&["volumes"], &["default/writer-n1 d nfs Ready "])?;
+
+    // Through a claim, with options, and only to read.
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"},
+         "spec": {"accessModes": ["ReadWriteMany"], "mountOptions": ["nfsvers=4.1", "hard"],
+            "nfs": {"server": "files", "path": "/exports/data", "readOnly": true}}},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+         "spec": {"accessModes": ["ReadWriteMany"], "volumeName": "pv"}},
+    ]});
+    node.manifests.put("claim.json", list.to_string())?;
+    let read = "cat /data/word; touch /data/x || echo cannot write";
+    node.manifests.put_pod(&pod("reader", read, &claim()))?;
+    node.wait_word("reader", "main", "hello")?;
+    node.wait_word("reader", "main", "cannot write")?;
+    let reader = node.pod("reader")?.uid;
+    let asked = disks.mounted()?;
+    let by_claim = format!(
+        "-t nfs -o ro,nfsvers=4.1,hard files:/exports/data {}/pods/{reader}/volumes/\
+         kubernetes.io~nfs/pv",
+        node.klet.root_dir().display()
+    );
+    ensure!(asked.contains(&by_claim), "{by_claim:?} is not in {asked}");
+    let text = node.klet_says(&["volumes"])?;
+    ensure!(!text.contains("<none>"), "a server tells how full it is: {text}");
+
+    kill_and_restart(&mut node, "writer", "nfs")?;
+    ensure!(disks.mounted()? == asked, "nothing is mounted twice");
+    node.manifests.remove_pod("writer")?;
+    node.wait_no_trace("writer", &writer)?;
+    assert_eq!(node.run_in("reader", "main", READ)?.trim(), "hello");
+
+    // The last pod goes while klet is away.
+    node.klet.kill9()?;
+    node.manifests.remove_pod("reader")?;
+    node.klet.restart()?;
+    node.wait_no_trace("reader", &reader)?;
+    assert_eq!(fs::read_to_string(export.join("word"))?, "hello\n", "data outlives the pods");
+    Ok(())
+}
+
+#[test]
+fn a_share_for_one_pod_is_given_to_one() -> Result<()> {
+    let (node, disks) = node()?;
+    fs::create_dir_all(disks.export("/exports/data"))?;
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"},
+         "spec": {"accessModes": ["ReadWriteOncePod"],
+            "nfs": {"server": "files", "path": "/exports/data"}}},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+         "spec": {"accessModes": ["ReadWriteOncePod"], "volumeName": "pv"}},
+    ]});
+    node.manifests.put("claim.json", list.to_string())?;
+    node.manifests.put_pod(&pod("one", WRITE, &claim()))?;
+    node.wait_word("one", "main", "up")?;
+    node.manifests.put_pod(&pod("two", READ, &claim()))?;
+    let taken = "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
+    node.wait_says(&["why", "two"], &[taken])?;
+    node.manifests.remove_pod("one")?;
+    node.wait_word("two", "main", "hello")?;
+    Ok(())
+}
+
+#[test]
+fn pods_share_a_disk_of_a_fibre_channel() -> Result<()> {
+    let (mut node, _disks) = node()?;
+    let device = loop_device(&node, "fc.img")?;
+    let link = FcLink::to(device.path())?;
+    let global = node.klet.root_dir().join("plugins/kubernetes.io/fc");
+    let global = global.join(format!("{}-lun-0", link.wwn()));
+    let fc = json!({"targetWWNs": [link.wwn()], "lun": 0});
+    node.manifests.put_claim("Filesystem", "fc", json!({"targetWWNs": [link.wwn()], "lun": 9}))?;
+    let writer = pod("writer", WRITE, &claim()).spec("securityContext", json!({"fsGroup": 4321}));
+    node.manifests.put_pod(&writer)?;
+    let none = "MountVolume.WaitForAttach failed for volume \"d\" : cannot attach FC disk ";
+    node.wait_says(&["why", "writer"], &[none, "no fc disk found"])?;
+    node.manifests.put_claim("Filesystem", "fc", fc.clone())?;
+    node.wait_word("writer", "main", "up")?;
+    let writer = node.pod("writer")?.uid;
+    assert_eq!(fs::read_to_string(global.join("word"))?, "hello\n");
+    assert_eq!(fs::metadata(&global)?.gid(), 4321, "it belongs to the pod's group");
+
+    // The same disk, named by a pod itself.
+    node.manifests.put_pod(&pod("reader", READ, &json!({"fc": fc})))?;
+    node.wait_word("reader", "main", "hello")?;
+    let reader = node.pod("reader")?.uid;
+    kill_and_restart(&mut node, "reader", "fc")?;
+    node.manifests.remove_pod("writer")?;
+    node.wait_no_trace("writer", &writer)?;
+    assert_eq!(node.run_in("reader", "main", READ)?.trim(), "hello");
+
+    // The last pod goes while klet is away.
+    node.klet.kill9()?;
+    node.manifests.remove_pod("reader")?;
+    node.klet.restart()?;
+    node.wait_no_trace("reader", &reader)?;
+    ensure_nothing_left(&node, "fc")?;
+
+    // And the disk can be had again.
+    node.manifests.put_pod(&pod("again", READ, &claim()))?;
+    node.wait_word("again", "main", "hello")?;
+    let again = node.pod("again")?.uid;
+    node.manifests.remove_pod("again")?;
+    node.wait_no_trace("again", &again)?;
+    ensure_nothing_left(&node, "fc")
+}
+
+#[test]
+fn pods_share_disks_of_an_iscsi_target() -> Result<()> {
+    let (mut node, disks) = node()?;
+    let (first, second) = (loop_device(&node, "a.img")?, loop_device(&node, "b.img")?);
+    disks.put_unit(0, first.path())?;
+    disks.put_unit(1, second.path())?;
+    disks.put_password("swordfish")?;
+    let iscsi = |lun: u32| {
+        json!({"targetPortal": "192.0.2.1", "iqn": disks.iqn(), "lun": lun,
+            "chapAuthSession": true, "secretRef": {"name": "chap"}})
+    };
+    node.manifests.put_claim("Filesystem", "iscsi", iscsi(0))?;
+    node.manifests.put_pod(&pod("writer", WRITE, &claim()))?;
+    let missing = "MountVolume.WaitForAttach failed for volume \"d\" : couldn't get secret \
+                   default/chap error: secret \"chap\" not found";
+    node.wait_says(&["why", "writer"], &[missing])?;
+    let secret = |password: &str| {
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "chap"},
+            "type": "kubernetes.io/iscsi-chap", "stringData":
+            {"node.session.auth.username": "me", "node.session.auth.password": password}})
+    };
+    node.manifests.put("chap.json", secret("wrong").to_string())?;
+    let refused = "failed to log in: iscsiadm: Login failed to authenticate with target";
+    node.wait_says(&["why", "writer"], &[refused])?;
+    node.manifests.put("chap.json", secret("swordfish").to_string())?;
+    node.wait_word("writer", "main", "up")?;
+    let writer = node.pod("writer")?.uid;
+    let global = node.klet.root_dir().join("plugins/kubernetes.io/iscsi/iface-default");
+    let unit = global.join(format!("192.0.2.1:3260-{}-lun-0", disks.iqn()));
+    assert_eq!(fs::read_to_string(unit.join("word"))?, "hello\n");
+
+    // Another unit of the target, named by a pod itself; and the first one again.
+    node.manifests.put_pod(&pod("other", WRITE, &json!({"iscsi": iscsi(1)})))?;
+    node.wait_word("other", "main", "up")?;
+    let other = node.pod("other")?.uid;
+    node.manifests.put_pod(&pod("reader", READ, &claim()))?;
+    node.wait_word("reader", "main", "hello")?;
+    let reader = node.pod("reader")?.uid;
+    kill_and_restart(&mut node, "other", "iscsi")?;
+    node.manifests.remove_pod("writer")?;
+    node.wait_no_trace("writer", &writer)?;
+    assert_eq!(node.run_in("reader", "main", READ)?.trim(), "hello");
+    node.manifests.remove_pod("reader")?;
+    node.wait_no_trace("reader", &reader)?;
+    ensure!(!unit.exists(), "the first unit is nobody's");
+    ensure!(!disks.left()?.is_empty(), "the session is the other pod's");
+    assert_eq!(node.run_in("other", "main", READ)?.trim(), "hello");
+
+    // The last pod goes while klet is away.
+    node.klet.kill9()?;
+    node.manifests.remove_pod("other")?;
+    node.klet.restart()?;
+    node.wait_no_trace("other", &other)?;
+    assert_eq!(disks.left()?, Vec::<PathBuf>::new(), "no session, record or link");
+    ensure_nothing_left(&node, "iscsi")?;
+    let log = fs::read_to_string(node.klet.log_path())?;
+    ensure!(!log.contains("swordfish"), "the password is nobody's business");
+    Ok(())
+}
+
+#[test]
+fn disks_are_given_as_what_they_are() -> Result<()> {
+    let (mut node, disks) = node()?;
+    let device = loop_device(&node, "disk.img")?;
+    let link = FcLink::to(device.path())?;
+    disks.put_unit(3, device.path())?;
+    let fc = json!({"targetWWNs": [link.wwn()], "lun": 0});
+    let iscsi = json!({"targetPortal": "192.0.2.1", "iqn": disks.iqn(), "lun": 3});
+    for (kind, source) in [("fc", fc), ("iscsi", iscsi)] {
+        node.manifests.put_claim("Block", kind, source)?;
+        node.manifests.put_pod(&device_pod("writer", WRITE_DEVICE))?;
+        node.wait_word("writer", "main", "written")?;
+        let writer = node.pod("writer")?.uid;
+        node.manifests.put_pod(&device_pod("reader", "head -c 5 /dev/disk; echo"))?;
+        node.wait_word("reader", "main", "hello")?;
+        let reader = node.pod("reader")?.uid;
+        kill_and_restart(&mut node, "reader", "persistentVolumeClaim")?;
+        node.manifests.remove_pod("writer")?;
+        node.wait_no_trace("writer", &writer)?;
+        assert_eq!(node.run_in("reader", "main", "head -c 5 /dev/disk")?.trim(), "hello");
+        node.klet.kill9()?;
+        node.manifests.remove_pod("reader")?;
+        node.klet.restart()?;
+        node.wait_no_trace("reader", &reader)?;
+        ensure_nothing_left(&node, kind)?;
+    }
+    assert_eq!(disks.left()?, Vec::<PathBuf>::new(), "no session, record or link");
+    Ok(())
+}
+
+/// As another agent leaves them: without a note of which disk it is.
+#[test]
+fn what_an_upstream_kubelet_left_is_undone() -> Result<()> {
+    let (mut node, disks) = node()?;
+    let device = loop_device(&node, "a.img")?;
+    disks.put_unit(0, device.path())?;
+    let iscsi = json!({"targetPortal": "192.0.2.1", "iqn": disks.iqn(), "lun": 0});
+    node.manifests.put_pod(&pod("web", WRITE, &json!({"iscsi": iscsi})))?;
+    node.wait_word("web", "main", "up")?;
+    let uid = node.pod("web")?.uid;
+    node.klet.kill9()?;
+    let dir = node.klet.root_dir().join("pods").join(&uid);
+    fs::remove_dir_all(dir.join("plugins"))?;
+    node.manifests.remove_pod("web")?;
+    node.klet.restart()?;
+    node.wait_no_trace("web", &uid)?;
+    assert_eq!(disks.left()?, Vec::<PathBuf>::new(), "no session, record or link");
+    ensure_nothing_left(&node, "iscsi")
+}
+
+/// The examples, with devices of this test in place of what they name.
+#[test]
+fn the_examples_run() -> Result<()> {
+    let (node, disks) = node()?;
+    let put = |file: &str, changes: &[(&str, &str)]| -> Result<()> {
+        let path = binaries::workspace().join("examples/volumes").join(file);
+        let mut text = fs::read_to_string(path)?;
+        for (from, to) in changes {
+            ensure!(text.contains(from), "{file} has no {from}");
+            text = text.replace(from, to);
+        }
+        node.manifests.put(file, text)
+    };
+    let images = ["a.img", "b.img", "c.img", "d.img"].map(|name| loop_device(&node, name));
+    let [far, fibre, disk, block] = images;
+    let (far, fibre, disk, block) = (far?, fibre?, disk?, block?);
+    disks.put_unit(0, far.path())?;
+    disks.put_password("change-me-too")?;
+    let link = FcLink::to(fibre.path())?;
+    fs::create_dir_all(disks.export("/exports/data"))?;
+    let text = |path: &Path| path.display().to_string();
+    put("nfs.yaml", &[])?;
+    put("iscsi.yaml", &[("iqn.2003-01.com.example:disk", disks.iqn())])?;
+    put("fc.yaml", &[("500a0982991b8dc5", link.wwn())])?;
+    put("local-disk.yaml", &[("/dev/sdx", &text(disk.path()))])?;
+    put("block-device.yaml", &[("/dev/sdx", &text(block.path()))])?;
+    for name in ["nfs", "iscsi", "fc", "local-disk"] {
+        node.wait_word(name, "count", "1")?;
+    }
+    node.wait_word("block-device", "write", "hello")?;
+    ensure!(fs::read(block.path())?.starts_with(b"hello"), "it is on the device");
+    Ok(())
+}
