@@ -235,12 +235,7 @@ impl Executor {
                 let _call = self.calls.begin("RemovePodSandbox");
                 unless_gone(runtime.remove_pod_sandbox(id.as_str()).await)?;
             }
-            Action::LinkLog { id, name, restart_count } => {
-                // Log shippers miss a link; the container does not.
-                if let Err(error) = self.make_link(name, id, *restart_count) {
-                    tracing::warn!(pod = %self.identity.uid, container = %name, %error, "log not linked");
-                }
-            }
+            Action::LinkLog { id, name, restart_count } => self.link_log(name, id, *restart_count),
             Action::Resize { memory, cpu, pod } => return self.resize(memory, cpu, *pod).await,
             Action::RemovePodCgroup => self.pod_containers().remove(&self.identity.uid)?,
             Action::RemovePodFiles => {
@@ -272,6 +267,14 @@ impl Executor {
         Ok(ips)
     }
 
+    /// Links a container's log, or says why not: log shippers miss a link, the
+    /// container does not.
+    pub(super) fn link_log(&self, name: &ContainerName, id: &ContainerId, count: u32) {
+        if let Err(error) = self.make_link(name, id, count) {
+            tracing::warn!(pod = %self.identity.uid, container = %name, %error, "log not linked");
+        }
+    }
+
     fn make_link(
         &self,
         name: &ContainerName,
@@ -280,12 +283,15 @@ impl Executor {
     ) -> Result<(), ActionError> {
         let log = log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity)
             .join(log_paths::container_log(name, count));
+        let links = &self.settings.container_log_links_dir;
+        let link = links.join(log_paths::link_name(&self.identity, name, id));
+        if self.ports.fs.read_link(&link).is_ok_and(|to| to == log) {
+            return Ok(());
+        }
         if self.ports.fs.stat(&log).is_err() {
             // The runtime keeps no log for this container, so there is nothing to link to.
             return Ok(());
         }
-        let links = &self.settings.container_log_links_dir;
-        let link = links.join(log_paths::link_name(&self.identity, name, id));
         let made = match self.ports.fs.symlink(&log, &link) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.ports.fs.create_dir_all(links, 0o755).map_err(file_error("create", links))?;

@@ -29,8 +29,8 @@ impl Executor {
         restart_count: Option<u32>,
     ) -> Result<(), ActionError> {
         let pod = self.spec("StartContainer")?;
-        let id = self.create_container(pod, name, restart_count).await;
-        let id = id.inspect_err(|error| self.tell_failure(name, "", error))?;
+        let made = self.create_container(pod, name, restart_count).await;
+        let (id, count) = made.inspect_err(|error| self.tell_failure(name, "", error))?;
         self.tell(name, EventType::Normal, "Created", "Container created");
         let call = self.calls.begin(format!("StartContainer {name}"));
         let started = self.ports.runtime.start_container(&id).await;
@@ -39,8 +39,11 @@ impl Executor {
             .map_err(|error| not_started(name, WaitReason::RunContainerError, &error))
             .inspect_err(|error| self.tell_failure(name, &id, error))?;
         self.tell(name, EventType::Normal, "Started", "Container started");
+        let id = ContainerId::new(id);
+        // Here, too: one that ends at once is never seen to run.
+        self.link_log(name, &id, count);
         let Some((_, container)) = pod.container(name.as_str()) else { return Ok(()) };
-        self.run_post_start(&ContainerId::new(id), &container).await
+        self.run_post_start(&id, &container).await
     }
 
     /// A container of the pod, and the sandbox to make it in, with its attempt.
@@ -59,13 +62,13 @@ impl Executor {
         Ok((container, sandbox, *attempt))
     }
 
-    /// Makes the container, whose images are there; returns its id.
+    /// Makes the container, whose images are there; returns its id and its restart count.
     async fn create_container(
         &self,
         pod: &DesiredPod,
         name: &ContainerName,
         restart_count: Option<u32>,
-    ) -> Result<String, ActionError> {
+    ) -> Result<(String, u32), ActionError> {
         let (container, sandbox, _) = self.container_and_sandbox(pod, name)?;
         let ensured = self.ensured.as_ref().filter(|ensured| ensured.container == *name);
         let ensured = ensured.ok_or_else(|| ActionError::Impossible {
@@ -102,7 +105,7 @@ impl Executor {
         if image_mounts > 0 {
             self.count_volumes(ensured.volumes.len(), image_mounts, made.as_ref().err());
         }
-        made.map_err(|error| {
+        made.map(|id| (id, restart_count)).map_err(|error| {
             let message = if image_mounts > 0 { images::explain(error) } else { error };
             let waiting = Waiting { reason: WaitReason::CreateContainerError, message };
             ActionError::NotStarted { name: name.clone(), waiting, retry_after: None }

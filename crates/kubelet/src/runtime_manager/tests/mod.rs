@@ -3,4 +3,5 @@
 
 mod calls;
 mod events;
+mod logs;
 mod pre_stop;
