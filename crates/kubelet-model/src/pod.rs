@@ -23,6 +23,8 @@ pub enum Source {
     File,
     /// A URL.
     Http,
+    /// The API server.
+    Api,
 }
 
 impl Source {
@@ -31,6 +33,7 @@ impl Source {
         match self {
             Self::File => "file",
             Self::Http => "http",
+            Self::Api => "api",
         }
     }
 }
@@ -81,6 +84,17 @@ impl DesiredPod {
     /// Where it came from.
     pub fn source(&self) -> Source {
         self.source
+    }
+    /// It came from a manifest, and no API server decides about it.
+    pub fn is_static(&self) -> bool {
+        self.source != Source::Api
+    }
+    /// The seconds it was given to end, if it is being deleted.
+    pub fn deletion(&self) -> Option<i64> {
+        let meta = &self.asked.metadata;
+        meta.deletion_timestamp.as_ref()?;
+        let own = || self.spec().termination_grace_period_seconds.unwrap_or(30);
+        Some(meta.deletion_grace_period_seconds.unwrap_or_else(own))
     }
     /// The whole object.
     pub fn pod(&self) -> &Arc<Pod> {

@@ -34,6 +34,7 @@ impl RunningAgent {
             probe_net: Arc::new(SimProbeNet::new(Arc::clone(world), life.clone())),
             programs: Arc::new(NoPrograms),
             plugins: Arc::new(SimPlugins::new(Arc::clone(world), life.clone())),
+            api: None,
             clock: Arc::new(SimClock::new(Arc::clone(world))),
             jitter: Jitter::seeded(seed ^ life.number),
             tasks: tasks.clone(),

@@ -12,6 +12,7 @@ pub mod object_cache;
 pub mod pod_sources;
 pub mod pleg;
 pub mod container_logs;
+pub mod pod_manager;
 pub mod pod_plan;
 pub mod container_manager;
 pub mod allocation;

@@ -133,6 +133,7 @@ impl Node {
             probe_net: Arc::new(RealProbeNet::default()),
             programs: Arc::new(RealPrograms),
             plugins: Arc::new(SocketPlugins),
+            api: None,
             clock: Arc::new(SystemClock::new()),
             jitter: Jitter::seeded(random_seed()),
             tasks: tasks.clone(),

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use api_client::Spread;
 use kubelet_model::{EventObject, EventType};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::allocation::Allocations;
 use crate::events::Recorder;
@@ -11,13 +12,15 @@ use crate::image_manager::Images;
 use crate::metered::Metered;
 use crate::metrics::Metrics;
 use crate::pleg::Observations;
-use crate::pod_sources::UrlNews;
+use crate::pod_manager::{ApiCopies, Mirrors};
+use crate::pod_sources::{ApiSource, UrlNews};
 use crate::pod_workers::{self, Shared};
 use crate::ports::Ports;
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
 use crate::server::View;
 use crate::settings::Settings;
+use crate::status_manager::api::StatusWriter;
 use crate::status_manager::{PodView, Statuses};
 use crate::volume_manager::Volumes;
 use crate::{container_logs, pleg, plugin_manager, pod_sources};
@@ -32,6 +35,7 @@ pub struct Agent {
     progress: ProgressBoard,
     url_news: UrlNews,
     volumes: Volumes,
+    node_identity: watch::Sender<Option<String>>,
 }
 
 impl Agent {
@@ -46,12 +50,32 @@ impl Agent {
         let recorder = Recorder::new(Arc::clone(&ports.clock));
         let node = EventObject::Node(settings.node_name.clone());
         recorder.record(&node, EventType::Normal, "Starting", "Starting kubelet.");
-        let (desired, objects) = pod_sources::start(&settings, &ports, &recorder);
+        let source = ports.api.clone().map(|api| {
+            let jitter = ports.jitter.clone();
+            let spread: Spread = Arc::new(move |longest| jitter.below(longest));
+            ApiSource { api, copies: ApiCopies::default(), spread }
+        });
+        let (desired, objects) =
+            pod_sources::start(&settings, &ports, &recorder, source.clone());
         let url_news = desired.url_news();
         let progress = ProgressBoard::default();
         let probes = Probes::new(&ports, statuses.clone(), recorder.clone());
         let images = Images::start(&settings, &ports, &recorder, &metrics.images);
         let allocations = Allocations::load(&ports.fs, &settings.root_dir, metrics.resizes.clone());
+        let (node_identity, node) = watch::channel(None);
+        if let Some(ApiSource { api, copies, .. }) = source {
+            let (statuses, jitter) = (statuses.clone(), ports.jitter.clone());
+            let writer = StatusWriter {
+                api: Arc::clone(&api),
+                statuses: statuses.clone(),
+                copies: copies.clone(),
+                jitter: jitter.clone(),
+            };
+            ports.tasks.spawn_vital("status writer", writer.run());
+            let (node_name, desired) = (settings.node_name.clone(), desired.clone());
+            let mirrors = Mirrors { api, node_name, node, desired, copies, statuses, jitter };
+            ports.tasks.spawn_vital("mirrors", mirrors.run());
+        }
         let lanes = settings.lanes;
         let settings = Arc::new(settings);
         let drivers = plugin_manager::start(&settings.root_dir, &ports);
@@ -74,7 +98,22 @@ impl Agent {
             lanes: Arc::new(Semaphore::new(lanes)),
         };
         pod_workers::start(shared, desired);
-        Self { statuses, observations, metrics, recorder, probes, progress, url_news, volumes }
+        Self {
+            statuses,
+            observations,
+            metrics,
+            recorder,
+            probes,
+            progress,
+            url_news,
+            volumes,
+            node_identity,
+        }
+    }
+
+    /// Takes the uid of the node's own object: mirrors are owned by it.
+    pub fn node_identity(&self) -> watch::Sender<Option<String>> {
+        self.node_identity.clone()
     }
 
     /// Every pod the agent knows, with its status.

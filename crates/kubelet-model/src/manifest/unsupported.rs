@@ -177,6 +177,27 @@ pub fn unsupported(pod: &Pod) -> Vec<Problem> {
     report.finish()
 }
 
+/// Parts of a pod of an API server that are others' business, or that come to bear
+/// only when the node runs short of disk.
+const OF_OTHERS: &[&str] = &[
+    "metadata.",
+    "spec.schedulingGates",
+    "spec.schedulingGroup",
+    "spec.serviceAccount",
+];
+const OF_DISKS: &[&str] = &[".ephemeral-storage", ".emptyDir.sizeLimit"];
+
+/// The same of a pod that an API server gives: it has been scheduled, and has a
+/// service account.
+pub fn unsupported_from_api(pod: &Pod) -> Vec<Problem> {
+    let mut problems = unsupported(pod);
+    problems.retain(|problem| {
+        !OF_OTHERS.iter().any(|of| problem.field.starts_with(of))
+            && !OF_DISKS.iter().any(|of| problem.field.ends_with(of))
+    });
+    problems
+}
+
 /// Variables that tell how much disk a container may fill: nobody counts that yet.
 fn check_disk_references(spec: &PodSpec, field: &Field, report: &mut Report) {
     let plain = |list: &'static str, containers: &[Container]| -> Vec<_> {

@@ -1,10 +1,11 @@
-//! Pod sources: what should run here, from files and a URL.
+//! Pod sources: what should run here, from files, a URL and an API server.
 //!
 //! Owns the desired [`PodSet`] and is its only writer, as it is of the ConfigMaps
 //! and Secrets that lie beside the pods. Reads manifests through
 //! the file-system and HTTP ports; writes last good copies of manifests below
 //! the state directory. Never looks at the runtime. Upstream: pkg/kubelet/config.
 
+mod api;
 mod file;
 mod home;
 mod http;
@@ -24,10 +25,12 @@ use std::time::Duration;
 
 #[cfg(test)]
 use kubelet_model::DesiredPod;
+use api_client::{Api, Spread};
 use kubelet_model::{PodSet, PodUid, Source};
 use tokio::sync::{mpsc, watch};
 
 use crate::events::Recorder;
+use crate::pod_manager::ApiCopies;
 use crate::object_cache::{self, Objects, ObjectsWriter};
 use crate::ports::{Clock, Fs, HttpFetch, Ports, Tasks};
 use crate::settings::Settings;
@@ -38,7 +41,7 @@ pub use url_news::{UrlNews, UrlTrouble};
 
 /// Updates in flight: one per source. A source with more to say waits, and then
 /// says only what is true by then.
-const UPDATES_MAX: usize = 2;
+const UPDATES_MAX: usize = 3;
 /// Most pods taken from one source: as many as a full directory of single pods
 /// holds, and many times what a node runs. Each costs kilobytes and a task, and a
 /// list of the largest size could name a hundred thousand.
@@ -99,11 +102,28 @@ struct SourcePorts {
     clock: Arc<dyn Clock>,
     tasks: Tasks,
     recorder: Recorder,
+    cluster: Option<ApiSource>,
+}
+
+/// The API server, and what it holds of this node's pods.
+#[derive(Clone)]
+pub struct ApiSource {
+    /// The server.
+    pub api: Arc<dyn Api>,
+    /// Filled from it.
+    pub copies: ApiCopies,
+    /// Spreads retries.
+    pub spread: Spread,
 }
 
 /// Starts every configured source. Returns what should run, and the objects that
 /// pods may use.
-pub fn start(settings: &Settings, ports: &Ports, recorder: &Recorder) -> (PodSetReader, Objects) {
+pub fn start(
+    settings: &Settings,
+    ports: &Ports,
+    recorder: &Recorder,
+    cluster: Option<ApiSource>,
+) -> (PodSetReader, Objects) {
     start_with(
         settings,
         &SourcePorts {
@@ -112,6 +132,7 @@ pub fn start(settings: &Settings, ports: &Ports, recorder: &Recorder) -> (PodSet
             clock: ports.clock.clone(),
             tasks: ports.tasks.clone(),
             recorder: recorder.clone(),
+            cluster,
         },
     )
 }
@@ -144,6 +165,11 @@ fn start_with(settings: &Settings, ports: &SourcePorts) -> (PodSetReader, Object
         supervise(&ports.tasks, "http", move || {
             http::run(source.clone(), fetch.clone(), news.clone(), sender.clone())
         });
+    }
+    if let Some(ApiSource { api, copies, spread }) = ports.cluster.clone() {
+        configured.push(Source::Api);
+        let source = api::Config { node_name: settings.node_name.clone(), api, spread, copies };
+        supervise(&ports.tasks, "api", move || api::run(source.clone(), sender.clone()));
     }
     let merger = Merger::new(configured);
     let (writer, pods) = watch::channel(Arc::new(merger.snapshot()));

@@ -139,7 +139,10 @@ impl Dispatcher {
         let Some(worker) = self.workers.get_mut(uid) else { return };
         match report {
             Report::Ended(_) => worker.ended = true,
-            Report::Finished(_) => worker.finished = true,
+            Report::Finished(_) => {
+                worker.finished = true;
+                self.shared.statuses.finish(uid);
+            }
         }
     }
 
@@ -236,12 +239,16 @@ impl Dispatcher {
                     "waiting for the first complete listing of the runtime".to_owned(),
                 ),
             };
-            let status = PodStatus {
-                phase: Some("Pending".to_owned()),
-                message: Some(message),
-                ..PodStatus::default()
-            };
-            self.shared.statuses.set(pod, status);
+            // What an API server knows of the pod is more than that it waits here.
+            self.shared.statuses.begin(pod);
+            if self.shared.statuses.get(pod.uid()).is_none_or(|status| status.start_time.is_none()) {
+                let status = PodStatus {
+                    phase: Some("Pending".to_owned()),
+                    message: Some(message),
+                    ..PodStatus::default()
+                };
+                self.shared.statuses.set(pod, status);
+            }
             let queue = WaitingFor { what: obstacle, since: self.shared.ports.clock.mono() };
             self.shared.progress.update(pod.uid(), |progress| {
                 if progress.waiting.as_ref().is_none_or(|old| old.what != queue.what) {
@@ -255,6 +262,7 @@ impl Dispatcher {
         match command {
             Command::Start(uid) => {
                 if let Some(pod) = desired.pods.get(&uid) {
+                    self.shared.statuses.begin(pod);
                     self.start(uid, pod.full_name().clone(), Some(pod.clone()), Intent::Run);
                 }
             }
@@ -266,7 +274,7 @@ impl Dispatcher {
                     self.order(&uid, |order| order.pod = Some(pod.clone()));
                 }
             }
-            Command::End(uid) => self.end(&uid),
+            Command::End(uid) => self.end(&uid, desired.pods.get(&uid)),
             Command::EndOrphan(uid) => {
                 if let Some(pod) = existing.iter().find(|pod| pod.uid == uid) {
                     tracing::info!(pod = %pod.full_name, %uid, "removing a pod that only the runtime knows");
@@ -284,15 +292,23 @@ impl Dispatcher {
         }
     }
 
-    fn end(&mut self, uid: &PodUid) {
+    /// Ends a pod that nobody wants, or that is being deleted.
+    fn end(&mut self, uid: &PodUid, wanted: Option<&DesiredPod>) {
         let Some(worker) = self.workers.get_mut(uid) else { return };
         let spec = worker.pod.as_ref().map(DesiredPod::spec);
-        let grace = spec.and_then(|spec| spec.termination_grace_period_seconds);
+        let own = spec.and_then(|spec| spec.termination_grace_period_seconds);
+        worker.grace = wanted.and_then(DesiredPod::deletion);
+        let grace = worker.grace.or(own);
         let grace = grace.map_or(ORPHAN_GRACE, |seconds| Grace::from_secs(seconds.max(1)));
         tracing::info!(pod = %worker.full_name, %uid, grace = ?grace.duration(), "ending pod");
         worker.ending = true;
+        let pod = wanted.cloned();
+        worker.pod = pod.clone().or(worker.pod.take());
         let intent = self.ending(grace);
-        self.order(uid, |order| order.intent = intent);
+        self.order(uid, |order| {
+            order.intent = intent;
+            order.pod = pod.or(order.pod.take());
+        });
     }
 
     fn order(&self, uid: &PodUid, change: impl FnOnce(&mut Order)) {
@@ -310,7 +326,8 @@ impl Dispatcher {
         let resize = self.shared.allocations.resize_of(&uid);
         let (orders, receiver) = watch::channel(Order { pod: pod.clone(), intent, resize });
         let name = full_name.clone();
-        let facts = WorkerFacts { full_name, pod, ending, ended: false, finished: false };
+        let facts =
+            WorkerFacts { full_name, pod, ending, grace: None, ended: false, finished: false };
         self.workers.insert(uid.clone(), facts);
         self.orders.insert(uid.clone(), orders);
         let (shared, reports) = (self.shared.clone(), self.reports.0.clone());

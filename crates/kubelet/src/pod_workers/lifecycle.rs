@@ -20,6 +20,8 @@ pub(super) struct WorkerFacts {
     pub pod: Option<DesiredPod>,
     /// It was told to end the pod.
     pub ending: bool,
+    /// The seconds that a deletion gave it to end, if one told it to.
+    pub grace: Option<i64>,
     /// The pod ended by itself and nothing of it runs: its name is free.
     pub ended: bool,
     /// Nothing of the pod is left.
@@ -33,7 +35,7 @@ pub(super) enum Command {
     Start(PodUid),
     /// Give a worker its pod's new version.
     Update(PodUid),
-    /// Tell a worker to stop and remove its pod.
+    /// Tell a worker to stop and remove its pod, or to be quicker about it.
     End(PodUid),
     /// Start a worker that removes a pod which only the runtime knows.
     EndOrphan(PodUid),
@@ -64,10 +66,17 @@ pub(super) fn plan(
 
 fn plan_worker(uid: &PodUid, worker: &WorkerFacts, wanted: Option<&DesiredPod>) -> Option<Command> {
     if worker.finished {
-        return Some(Command::Forget(uid.clone()));
+        // The API server holds it until its last status was written: it must not
+        // start again meanwhile.
+        return wanted.is_none_or(|pod| pod.deletion().is_none()).then(|| Command::Forget(uid.clone()));
     }
+    let deletion = wanted.and_then(DesiredPod::deletion);
     if worker.ending {
-        return None;
+        let sooner = deletion.is_some_and(|grace| worker.grace.is_some_and(|given| grace < given));
+        return sooner.then(|| Command::End(uid.clone()));
+    }
+    if deletion.is_some() {
+        return Some(Command::End(uid.clone()));
     }
     match (wanted, &worker.pod) {
         (None, _) => Some(Command::End(uid.clone())),

@@ -394,7 +394,13 @@ impl Worker {
         };
         self.show_ending(termination, seen);
         let keep_files = self.files_removed || !self.volumes_gone(pod, seen);
-        let steps = pod_plan::plan_end(pod, seen, termination, &self.memory, keep_files, now);
+        // An API server is told how containers ended before they are removed.
+        let told = pod.is_some_and(|pod| !pod.is_static()) && seen.may_run();
+        let steps = if told {
+            pod_plan::plan_termination(pod, seen, termination, now)
+        } else {
+            pod_plan::plan_end(pod, seen, termination, &self.memory, keep_files, now)
+        };
         let stage = if seen.may_run() { Stage::Terminating } else { Stage::Terminated };
         let finished = steps.is_empty() && self.files_removed;
         Decision { steps, waiting: BTreeMap::new(), wake_at: None, stage, finished }
@@ -427,6 +433,10 @@ impl Worker {
             Intent::End(_) => Stage::Terminating,
         };
         self.blindness = Some(problem);
+        // What was known before the agent started is more than nothing.
+        if self.seen.began().is_none() && self.shared.statuses.get(&self.uid).is_some() {
+            return;
+        }
         let blind = Decision {
             steps: Steps::new(),
             waiting: BTreeMap::new(),

@@ -57,6 +57,8 @@ pub struct Ports {
     pub programs: Arc<dyn Programs>,
     /// Reaches plugins, such as CSI drivers.
     pub plugins: Arc<dyn Plugins>,
+    /// The API server; none on a node of its own.
+    pub api: Option<Arc<dyn api_client::Api>>,
     /// Wall and monotonic time.
     pub clock: Arc<dyn Clock>,
     /// Randomness for jitter.
@@ -78,6 +80,7 @@ impl Ports {
             probe_net: Arc::new(RealProbeNet::default()),
             programs: Arc::new(NoPrograms),
             plugins: Arc::new(SocketPlugins),
+            api: None,
             clock: Arc::new(SystemClock::new()),
             jitter: Jitter::seeded(1),
             tasks: Tasks::default(),

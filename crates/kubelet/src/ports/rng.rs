@@ -22,6 +22,12 @@ impl Jitter {
         base.mul_f64(1.0 + rng.random_range(0.0..0.5))
     }
 
+    /// A random length below this one.
+    pub fn below(&self, longest: Duration) -> Duration {
+        let mut rng = self.0.lock().expect("jitter lock: no code panics while holding it");
+        longest.mul_f64(rng.random_range(0.0..1.0))
+    }
+
     /// Any number, for names that must not collide.
     pub fn number(&self) -> u32 {
         let mut rng = self.0.lock().expect("jitter lock: no code panics while holding it");

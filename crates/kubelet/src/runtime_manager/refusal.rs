@@ -6,12 +6,18 @@
 
 use cri::v1;
 use kubelet_model::DesiredPod;
+use kubelet_model::manifest::unsupported_from_api;
 
 use super::{profile, sysctl};
 use crate::settings::Settings;
 
 /// Reason for pods that want only the groups they name.
 pub const STRICT_GROUPS: &str = "SupplementalGroupsPolicyNotSupported";
+
+/// Reason for pods that ask for what this release does not have.
+pub const UNSUPPORTED: &str = "Unsupported";
+/// Fields that are told of.
+const PROBLEMS_MAX: usize = 5;
 
 /// Why a pod is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +30,9 @@ pub struct Refusal {
 
 /// Why the node refuses a pod, whatever its runtime can do.
 pub fn of_node(pod: &DesiredPod, settings: &Settings) -> Option<Refusal> {
+    if let Some(message) = unsupported(pod) {
+        return Some(Refusal { reason: UNSUPPORTED, message });
+    }
     let machine = &settings.machine;
     let allowed = &settings.allowed_unsafe_sysctls;
     if let Some(message) = sysctl::forbidden(pod.spec(), allowed, machine.kernel) {
@@ -32,6 +41,17 @@ pub fn of_node(pod: &DesiredPod, settings: &Settings) -> Option<Refusal> {
     let message = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
     (!machine.apparmor && wants_apparmor(pod))
         .then(|| Refusal { reason: "AppArmor", message: message.to_owned() })
+}
+
+/// What an API server's pod asks for and this agent cannot give: running it without
+/// would be running something else. Manifests were checked when they were read.
+fn unsupported(pod: &DesiredPod) -> Option<String> {
+    if pod.is_static() {
+        return None;
+    }
+    let problems = unsupported_from_api(pod.asked());
+    let texts: Vec<String> = problems.iter().take(PROBLEMS_MAX).map(ToString::to_string).collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
 }
 
 /// Some container names a profile that only AppArmor can enforce.

@@ -25,13 +25,18 @@ const OWNED: [&str; 8] = [
     restart_all::CONDITION,
 ];
 
+/// The agent itself says whether this condition holds.
+pub fn is_owned_condition(kind: &str) -> bool {
+    OWNED.contains(&kind)
+}
+
 pub(super) fn conditions(
     facts: &Facts<'_>,
     phase: &str,
     statuses: &ContainerStatuses,
 ) -> Vec<PodCondition> {
     let others = facts.pod.pod().status.as_ref().and_then(|status| status.conditions.as_ref());
-    let others = others.into_iter().flatten().filter(|c| !OWNED.contains(&c.type_.as_str()));
+    let others = others.into_iter().flatten().filter(|c| !is_owned_condition(&c.type_));
     let mut all: Vec<PodCondition> = others.cloned().collect();
     let containers_ready = containers_ready(facts, phase, statuses);
     let ready = containers_ready.clone().and_then(|()| gates(facts, &all));

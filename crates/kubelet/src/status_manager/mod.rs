@@ -4,6 +4,7 @@
 //! talks to the runtime. Upstream: pkg/kubelet/status, kubelet_pods.go.
 
 mod addresses;
+pub mod api;
 mod conditions;
 mod containers;
 mod details;
@@ -20,13 +21,15 @@ mod restart_all;
 mod tests;
 mod transitions;
 
+pub use conditions::is_owned_condition;
 pub use generate::{Ended, Facts, Resizing, Stage, generate, is_terminal, start_time};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kubelet_model::{DesiredPod, PodUid};
+use kubelet_model::{DesiredPod, FullName, PodUid};
+use tokio::sync::watch;
 
 /// A pod as the agent knows it.
 #[derive(Debug, Clone)]
@@ -43,12 +46,21 @@ pub struct PodView {
 #[derive(Debug)]
 struct Entry {
     view: PodView,
+    full_name: FullName,
+    /// Nothing of the pod is left here.
+    finished: bool,
     refused: Option<String>,
 }
 
 /// The statuses of all pods. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Statuses(Arc<Mutex<BTreeMap<PodUid, Entry>>>);
+pub struct Statuses(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    all: Mutex<BTreeMap<PodUid, Entry>>,
+    changed: watch::Sender<()>,
+}
 
 impl Statuses {
     /// Takes over a pod's new version or status; logs a change of phase. A status
@@ -78,7 +90,50 @@ impl Statuses {
         }
         let view =
             PodView { uid: uid.clone(), pod: Arc::clone(pod.asked()), status: Arc::new(status) };
-        all.insert(uid, Entry { view, refused: None });
+        let full_name = pod.full_name().clone();
+        all.insert(uid, Entry { view, full_name, finished: false, refused: None });
+        drop(all);
+        self.0.changed.send_replace(());
+    }
+
+    /// Begins with what the pod's API server knows of it, unless more is known here.
+    pub fn begin(&self, pod: &DesiredPod) {
+        let Some(status) = pod.asked().status.clone().filter(|s| s.phase.is_some()) else {
+            return;
+        };
+        self.lock().entry(pod.uid().clone()).or_insert_with(|| Entry {
+            view: PodView {
+                uid: pod.uid().clone(),
+                pod: Arc::clone(pod.asked()),
+                status: Arc::new(status),
+            },
+            full_name: pod.full_name().clone(),
+            finished: false,
+            refused: None,
+        });
+    }
+
+    /// Nothing of a pod is left here; its status is the last.
+    pub fn finish(&self, uid: &PodUid) {
+        if let Some(entry) = self.lock().get_mut(uid) {
+            entry.finished = true;
+        }
+        self.0.changed.send_replace(());
+    }
+
+    /// Whether a pod of this name has a status.
+    pub fn has(&self, full_name: &FullName) -> bool {
+        self.lock().values().any(|entry| entry.full_name == *full_name)
+    }
+
+    /// Hears of every change from now on.
+    pub fn follow(&self) -> watch::Receiver<()> {
+        self.0.changed.subscribe()
+    }
+
+    /// Every pod, and whether nothing of it is left here.
+    pub fn all_with_ends(&self) -> Vec<(PodView, bool)> {
+        self.lock().values().map(|entry| (entry.view.clone(), entry.finished)).collect()
     }
 
     /// The last status of a pod.
@@ -88,7 +143,9 @@ impl Statuses {
 
     /// Forgets a pod that is no more.
     pub fn remove(&self, uid: &PodUid) {
-        self.lock().remove(uid);
+        if self.lock().remove(uid).is_some() {
+            self.0.changed.send_replace(());
+        }
     }
 
     /// Forgets all pods but these.
@@ -102,7 +159,7 @@ impl Statuses {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<PodUid, Entry>> {
-        self.0.lock().expect("status lock: no code panics while holding it")
+        self.0.all.lock().expect("status lock: no code panics while holding it")
     }
 }
 

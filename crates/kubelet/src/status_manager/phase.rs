@@ -43,10 +43,16 @@ impl Tally {
     }
 }
 
-/// The phase of a pod whose earlier phase was not terminal. A static pod's phase
-/// is not forced when it is removed: its containers tell.
+/// The phase of a pod whose earlier phase was not terminal. When nothing of it runs
+/// any more, a pod of an API server has succeeded or failed; a static pod's phase is
+/// not forced when it is removed: its containers tell.
 pub(super) fn phase(facts: &Facts<'_>, statuses: &ContainerStatuses) -> &'static str {
     let tally = tally(facts, statuses);
+    if facts.stage == Stage::Terminated && !facts.pod.is_static() {
+        let all = tally.ends.len() == facts.pod.spec().containers.len();
+        let succeeded = all && !tally.init_failed && tally.ends.iter().all(|end| end.code == 0);
+        return if succeeded { "Succeeded" } else { "Failed" };
+    }
     if tally.init_failed {
         "Failed"
     } else if !(tally.is_over(facts.pod.spec()) && has_no_sandbox(facts))

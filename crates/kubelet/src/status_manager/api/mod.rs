@@ -1,0 +1,283 @@
+//! Writes pods' statuses to the API server, and ends pods that were deleted there.
+//!
+//! Level-triggered: a pod is looked at when its status here or its copy there has
+//! changed, and what differs is patched. So a pod whose status changes often while
+//! the server is slow costs one patch for all of it. A pod that is being deleted
+//! there goes once its end was written and nothing of it is left here. Owns nothing
+//! but what it last looked at. Upstream: syncPod in pkg/kubelet/status.
+
+mod merge;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api_client::{Api, ApiError, Call, Patch, path};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use k8s_openapi::api::core::v1::PodStatus;
+use kubelet_model::pod::{CONFIG_HASH, CONFIG_SOURCE};
+use kubelet_model::{FullName, PodUid, Source};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
+
+use super::generate::is_terminal;
+use super::{PodView, Statuses};
+use crate::pod_manager::{ApiCopies, ApiCopy};
+use crate::ports::Jitter;
+
+/// Requests under way at once.
+const REQUESTS_MAX: usize = 8;
+/// Pauses after a failure: they double from the first to the longest.
+const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// How soon a status is written again that the server changed or did not keep.
+const AGAIN: Duration = Duration::from_secs(10);
+/// How long one answer may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Writes statuses.
+pub struct StatusWriter {
+    /// The server.
+    pub api: Arc<dyn Api>,
+    /// What is to be written.
+    pub statuses: Statuses,
+    /// What is there.
+    pub copies: ApiCopies,
+    /// Spreads retries.
+    pub jitter: Jitter,
+}
+
+/// One thing to do for a pod.
+#[derive(Debug, PartialEq)]
+enum Step {
+    Patch(Value),
+    Delete,
+}
+
+/// What was known of a pod when it was last looked at, and what came of it.
+struct Looked {
+    own: Arc<PodStatus>,
+    finished: bool,
+    revision: String,
+    /// Nothing was left to do.
+    done: bool,
+    /// The status that was written last, and when.
+    sent: Option<(Arc<PodStatus>, Instant)>,
+    /// Not before this, after a failure or soon after another write.
+    not_before: Option<Instant>,
+    failures: u32,
+    told: String,
+}
+
+type Answer = (PodUid, Arc<PodStatus>, Result<Option<ApiCopy>, ApiError>);
+
+impl StatusWriter {
+    /// Works until it is dropped.
+    pub async fn run(self) {
+        let (mut own, mut theirs) = (self.statuses.follow(), self.copies.follow());
+        let mut looked: BTreeMap<PodUid, Looked> = BTreeMap::new();
+        let mut under_way = FuturesUnordered::new();
+        let mut busy: Vec<PodUid> = Vec::new();
+        // All wait while the server does not answer at all.
+        let (mut rest_until, mut refusals): (Option<Instant>, u32) = (None, 0);
+        loop {
+            own.borrow_and_update();
+            theirs.borrow_and_update();
+            let now = Instant::now();
+            let mut wake = rest_until.filter(|at| *at > now);
+            if wake.is_none() && self.copies.is_known() {
+                let pods = self.pods();
+                looked.retain(|uid, _| pods.iter().any(|(view, ..)| view.uid == *uid));
+                for (view, finished, copy) in pods {
+                    if under_way.len() >= REQUESTS_MAX || busy.contains(&view.uid) {
+                        continue;
+                    }
+                    let before = looked.remove(&view.uid);
+                    let (step, after) = look(&view, finished, &copy, before, now);
+                    wake = after.not_before.into_iter().chain(wake).min();
+                    looked.insert(view.uid.clone(), after);
+                    if let Some(step) = step {
+                        busy.push(view.uid.clone());
+                        under_way.push(self.perform(view.uid, view.status, copy, step));
+                    }
+                }
+            }
+            tokio::select! { biased;
+                Some(answer) = under_way.next(), if !under_way.is_empty() => {
+                    let (uid, status, result): Answer = answer;
+                    busy.retain(|other| *other != uid);
+                    let Some(looked) = looked.get_mut(&uid) else { continue };
+                    match result {
+                        Ok(copy) => {
+                            (rest_until, refusals) = (None, 0);
+                            looked.succeed(status, copy.as_ref());
+                            if let Some(copy) = copy {
+                                self.copies.update(copy);
+                            }
+                        }
+                        Err(error) => {
+                            let everywhere = is_everywhere(&error);
+                            let count = if everywhere { &mut refusals } else { &mut looked.failures };
+                            *count = count.saturating_add(1);
+                            let pause = self.pause(*count, &error);
+                            if everywhere {
+                                rest_until = Some(Instant::now() + pause);
+                            } else {
+                                looked.not_before = Some(Instant::now() + pause);
+                            }
+                            looked.tell(&uid, &error);
+                        }
+                    }
+                }
+                changed = own.changed() => if changed.is_err() { return },
+                changed = theirs.changed() => if changed.is_err() { return },
+                () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
+            }
+        }
+    }
+
+    /// Every pod that the server knows, with its copy there.
+    fn pods(&self) -> Vec<(PodView, bool, ApiCopy)> {
+        let mirrors = self.copies.mirrors();
+        let copy_of = |view: &PodView| {
+            if is_from_api(view) {
+                return self.copies.get(&view.uid);
+            }
+            let meta = &view.pod.metadata;
+            let hash = meta.annotations.as_ref()?.get(CONFIG_HASH)?;
+            let name = FullName::of(meta.name.as_deref()?, meta.namespace.as_deref()?);
+            let is_its = |m: &&ApiCopy| m.mirror.as_ref() == Some(hash) && m.full_name() == name;
+            mirrors.iter().find(is_its).cloned()
+        };
+        let all = self.statuses.all_with_ends().into_iter();
+        all.filter_map(|(view, end)| copy_of(&view).map(|copy| (view, end, copy))).collect()
+    }
+
+    async fn perform(&self, uid: PodUid, own: Arc<PodStatus>, copy: ApiCopy, step: Step) -> Answer {
+        let place = |rest: &[&str]| path("api/v1", &copy.namespace, rest);
+        let result = match step {
+            Step::Patch(change) => {
+                let path = place(&["pods", &copy.name, "status"]);
+                let call = Call::patch(&path, Patch::Strategic, change).within(LIMIT);
+                self.api.call(call).await.map(|object| {
+                    kubelet_model::manifest::from_api(object).ok().as_ref().and_then(ApiCopy::of)
+                })
+            }
+            Step::Delete => {
+                let options = json!({
+                    "gracePeriodSeconds": 0, "preconditions": {"uid": copy.uid.as_str()},
+                });
+                let call = Call::delete(&place(&["pods", &copy.name]), options).within(LIMIT);
+                self.api.call(call).await.map(|_| {
+                    let (name, namespace) = (&copy.name, &copy.namespace);
+                    tracing::info!(pod = name, namespace, %uid, "deleted pod is gone");
+                    None
+                })
+            }
+        };
+        // Gone, or another pod of its name: the watch tells.
+        let result = match result {
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(None),
+            result => result,
+        };
+        (uid, own, result)
+    }
+
+    fn pause(&self, failures: u32, error: &ApiError) -> Duration {
+        let pause = PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(PAUSE_MAX);
+        error.retry_after().unwrap_or_default().max(self.jitter.spread(pause))
+    }
+}
+
+fn is_from_api(view: &PodView) -> bool {
+    let annotations = view.pod.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(CONFIG_SOURCE)).is_some_and(|s| s == Source::Api.as_str())
+}
+
+/// A failure that other pods would meet as well.
+fn is_everywhere(error: &ApiError) -> bool {
+    error.code().is_none_or(|code| code == 401 || code == 429 || code >= 500)
+}
+
+/// Looks at one pod: what to do for it now, and what is to be remembered.
+fn look(
+    view: &PodView,
+    finished: bool,
+    copy: &ApiCopy,
+    before: Option<Looked>,
+    now: Instant,
+) -> (Option<Step>, Looked) {
+    let mut looked = before.unwrap_or_else(|| Looked::new(&view.status));
+    let same = Arc::ptr_eq(&looked.own, &view.status)
+        && looked.finished == finished
+        && looked.revision == copy.revision;
+    let waits = looked.not_before.is_some_and(|at| at > now);
+    if same && (looked.done || waits) {
+        return (None, looked);
+    }
+    looked.own = Arc::clone(&view.status);
+    looked.finished = finished;
+    looked.revision.clone_from(&copy.revision);
+    (looked.done, looked.not_before) = (false, None);
+    let step = step(view, finished, copy);
+    match (&step, &looked.sent) {
+        (None, _) => looked.done = true,
+        // A server that does not keep a status is not asked over and over.
+        (Some(Step::Patch(_)), Some((sent, at)))
+            if Arc::ptr_eq(sent, &view.status) && *at + AGAIN > now =>
+        {
+            looked.not_before = Some(*at + AGAIN);
+            return (None, looked);
+        }
+        _ => {}
+    }
+    (step, looked)
+}
+
+/// What to do for a pod.
+fn step(view: &PodView, finished: bool, copy: &ApiCopy) -> Option<Step> {
+    let merged = merge::merge(&copy.status, &view.status);
+    if let Some(change) = merge::patch(copy.uid.as_str(), &copy.status, &merged) {
+        return Some(Step::Patch(change));
+    }
+    let over = finished && copy.deleted && copy.mirror.is_none() && is_terminal(&copy.status);
+    over.then_some(Step::Delete)
+}
+
+impl Looked {
+    fn new(own: &Arc<PodStatus>) -> Self {
+        Self {
+            own: Arc::clone(own),
+            finished: false,
+            revision: String::new(),
+            done: false,
+            sent: None,
+            not_before: None,
+            failures: 0,
+            told: String::new(),
+        }
+    }
+
+    fn succeed(&mut self, status: Arc<PodStatus>, copy: Option<&ApiCopy>) {
+        self.sent = Some((status, Instant::now()));
+        self.failures = 0;
+        self.told.clear();
+        // What was written is what the answer shows. A pod that is being deleted is
+        // looked at once more.
+        self.done = !copy.is_some_and(|copy| copy.deleted);
+        if let Some(copy) = copy {
+            self.revision.clone_from(&copy.revision);
+        }
+    }
+
+    fn tell(&mut self, uid: &PodUid, error: &ApiError) {
+        let text = error.to_string();
+        if self.told != text {
+            tracing::warn!(pod = %uid, error = text, "status not written; trying again");
+            self.told = text;
+        }
+    }
+}
