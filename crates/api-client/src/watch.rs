@@ -75,7 +75,7 @@ impl Watching for HttpWatch {
         loop {
             while let Some(line) = self.line() {
                 if !line.trim_ascii().is_empty() {
-                    return Some(event(&line));
+                    return Some(WatchEvent::read(&line));
                 }
             }
             if self.unread.len() > CHANGE_BYTES_MAX {
@@ -97,20 +97,25 @@ impl Watching for HttpWatch {
     }
 }
 
-/// What a line says.
-fn event(line: &[u8]) -> Result<WatchEvent, ApiError> {
-    let mut event: Value =
-        serde_json::from_slice(line).map_err(|error| ApiError::Unusable(error.to_string()))?;
-    let object = event.get_mut("object").map(Value::take).unwrap_or_default();
-    let change = match event["type"].as_str().unwrap_or_default() {
-        "ADDED" => Change::Added,
-        "MODIFIED" => Change::Modified,
-        "DELETED" => Change::Deleted,
-        "BOOKMARK" => Change::Bookmark,
-        "ERROR" => return Err(ApiError::of_status(&object, 500, None)),
-        other => return Err(ApiError::Unusable(format!("a change of kind {other:?}"))),
-    };
-    Ok(WatchEvent { change, object })
+impl WatchEvent {
+    /// What a line of a watch says.
+    ///
+    /// # Errors
+    /// The server ends the watch with that, or the line is no change.
+    pub fn read(line: &[u8]) -> Result<Self, ApiError> {
+        let mut event: Value =
+            serde_json::from_slice(line).map_err(|error| ApiError::Unusable(error.to_string()))?;
+        let object = event.get_mut("object").map(Value::take).unwrap_or_default();
+        let change = match event["type"].as_str().unwrap_or_default() {
+            "ADDED" => Change::Added,
+            "MODIFIED" => Change::Modified,
+            "DELETED" => Change::Deleted,
+            "BOOKMARK" => Change::Bookmark,
+            "ERROR" => return Err(ApiError::of_status(&object, 500, None)),
+            other => return Err(ApiError::Unusable(format!("a change of kind {other:?}"))),
+        };
+        Ok(Self { change, object })
+    }
 }
 
 #[cfg(test)]
@@ -119,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_line_is_a_change_or_an_error() {
-        let read = |text: &str| event(text.as_bytes());
+        let read = |text: &str| WatchEvent::read(text.as_bytes());
         let added = read(r#"{"type":"ADDED","object":{"kind":"Pod"}}"#).unwrap();
         assert_eq!((added.change, &added.object["kind"]), (Change::Added, &Value::from("Pod")));
         let gone = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired",

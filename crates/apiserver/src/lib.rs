@@ -10,6 +10,7 @@
 
 pub mod auth;
 pub mod certificates;
+pub mod direct;
 pub mod error;
 pub mod http_api;
 mod json;

@@ -67,6 +67,7 @@ fn ports(fs: Arc<dyn Fs>) -> SourcePorts {
         clock: clock.clone(),
         tasks: Tasks::default(),
         recorder: Recorder::new(clock),
+        cluster: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which workers start, update, end and are forgotten.
 //!
-//! Facts as text, separated by `;`: `want <uid>:<name> [http]`, `worker
-//! <uid>:<name> [old] [orphan] [ending] [finished]`, `runs <uid>:<name>` and
+//! Facts as text, separated by `;`: `want <uid>:<name> [http] [deleted=<grace>]`, `worker
+//! <uid>:<name> [old] [orphan] [ending] [grace=<given>] [finished]`, `runs <uid>:<name>` and
 //! `left <uid>:<name>` for what the runtime holds, `unlisted` before the first
 //! listing, `unready` before every source has delivered.
 
@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use expect_test::{Expect, expect};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubelet_model::{DesiredPod, FullName, PodSet, PodUid, Source};
 use proptest::prelude::*;
 
@@ -32,6 +33,14 @@ fn pod(uid: &str, name: &str, source: Source) -> DesiredPod {
     DesiredPod::new(source, Arc::new(pod)).expect("a complete pod")
 }
 
+/// A pod that its API server is asked to delete.
+fn deleted_pod(uid: &str, name: &str, grace: i64) -> DesiredPod {
+    let mut object = Pod::clone(pod(uid, name, Source::Api).pod());
+    object.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    object.metadata.deletion_grace_period_seconds = Some(grace);
+    DesiredPod::new(Source::Api, Arc::new(object)).expect("a complete pod")
+}
+
 fn world(text: &str) -> World {
     let mut world = World { listed: true, ..World::default() };
     world.desired.sources_ready = true;
@@ -45,7 +54,12 @@ fn world(text: &str) -> World {
             ("unready", None) => world.desired.sources_ready = false,
             ("want", Some((uid, name))) => {
                 let source = if flags.contains("http") { Source::Http } else { Source::File };
-                world.desired.pods.insert(PodUid::new(uid), pod(uid, name, source));
+                let deleted = flags.iter().find_map(|flag| flag.strip_prefix("deleted="));
+                let wanted = match deleted {
+                    Some(grace) => deleted_pod(uid, name, grace.parse().expect("seconds")),
+                    None => pod(uid, name, source),
+                };
+                world.desired.pods.insert(PodUid::new(uid), wanted);
             }
             ("worker", Some((uid, name))) => {
                 let known = world.desired.pods.get(&PodUid::new(uid)).cloned();
@@ -55,6 +69,7 @@ fn world(text: &str) -> World {
                     full_name: FullName::of(name, "ns"),
                     pod: (!flags.contains("orphan")).then_some(known),
                     ending: flags.contains("ending"),
+                    grace: flags.iter().find_map(|flag| flag.strip_prefix("grace=")?.parse().ok()),
                     ended: flags.contains("ended"),
                     finished: flags.contains("finished"),
                 };
@@ -85,6 +100,7 @@ impl World {
                     full_name: pod.full_name().clone(),
                     pod: Some(pod),
                     ending: false,
+                    grace: None,
                     ended: false,
                     finished: false,
                 };
@@ -105,6 +121,7 @@ impl World {
                     full_name,
                     pod: None,
                     ending: true,
+                    grace: None,
                     ended: false,
                     finished: false,
                 };
@@ -164,6 +181,18 @@ fn a_pod_that_comes_back_while_it_ends_starts_anew_afterwards() {
     check("want a:web; worker a:web old ending", expect!["nothing"]);
     check("want a:web; worker a:web ending finished", expect!["forget a"]);
     check("want a:web", expect!["start a"]);
+}
+
+/// Its API server holds it until it hears that nothing of it is left.
+#[test]
+fn a_deleted_pod_ends_once_and_does_not_start_again() {
+    check("want a:web deleted=30; worker a:web", expect!["end a"]);
+    check("want a:web deleted=30; worker a:web ending grace=30", expect!["nothing"]);
+    check("want a:web deleted=5; worker a:web ending grace=30", expect!["end a"]);
+    check("want a:web deleted=60; worker a:web ending grace=30", expect!["nothing"]);
+    check("want a:web deleted=30; worker a:web ending finished", expect!["nothing"]);
+    check("worker a:web ending finished", expect!["forget a"]);
+    check("want a:web deleted=30", expect!["start a"]);
 }
 
 #[test]
