@@ -22,6 +22,7 @@ pub mod reason;
 pub mod resources;
 pub mod restart;
 pub mod time;
+pub mod token;
 pub mod typed;
 
 pub use action::{Action, Grace, Steps, StopReason};

@@ -19,6 +19,8 @@ pub enum ObjectKind {
     PersistentVolume,
     /// A pod's name for such a place.
     PersistentVolumeClaim,
+    /// By which a pod proves who it is; its name says what was asked for.
+    ServiceAccountToken,
 }
 
 impl ObjectKind {
@@ -29,6 +31,7 @@ impl ObjectKind {
             Self::Secret => "Secret",
             Self::PersistentVolume => "PersistentVolume",
             Self::PersistentVolumeClaim => "PersistentVolumeClaim",
+            Self::ServiceAccountToken => "ServiceAccountToken",
         }
     }
 
@@ -39,6 +42,7 @@ impl ObjectKind {
             Self::Secret => "secret",
             Self::PersistentVolume => "persistentvolume",
             Self::PersistentVolumeClaim => "persistentvolumeclaim",
+            Self::ServiceAccountToken => "token",
         }
     }
 }

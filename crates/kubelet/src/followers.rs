@@ -15,6 +15,8 @@ struct State<T> {
     all: BTreeMap<u64, (T, watch::Sender<()>)>,
     /// How many there were, ever.
     count: u64,
+    /// How often one came or went.
+    changes: watch::Sender<u64>,
 }
 
 /// Follows until it is dropped.
@@ -32,6 +34,7 @@ impl<T> Followers<T> {
         state.count += 1;
         let number = state.count;
         state.all.insert(number, (interest, news));
+        state.changes.send_modify(|count| *count += 1);
         Following { number, changed, followers: self.clone() }
     }
 
@@ -42,6 +45,16 @@ impl<T> Followers<T> {
                 news.send_replace(());
             }
         }
+    }
+
+    /// What anybody cares for.
+    pub fn each(&self, mut look: impl FnMut(&T)) {
+        self.lock().all.values().for_each(|(interest, _)| look(interest));
+    }
+
+    /// Changes with every follower that comes or goes.
+    pub fn count_changes(&self) -> watch::Receiver<u64> {
+        self.lock().changes.subscribe()
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -61,7 +74,9 @@ impl<T> Following<T> {
 
 impl<T> Drop for Following<T> {
     fn drop(&mut self) {
-        self.followers.lock().all.remove(&self.number);
+        let mut state = self.followers.lock();
+        state.all.remove(&self.number);
+        state.changes.send_modify(|count| *count += 1);
     }
 }
 
@@ -73,7 +88,11 @@ impl<T> Clone for Followers<T> {
 
 impl<T> Default for Followers<T> {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(State { all: BTreeMap::new(), count: 0 })))
+        Self(Arc::new(Mutex::new(State {
+            all: BTreeMap::new(),
+            count: 0,
+            changes: watch::Sender::new(0),
+        })))
     }
 }
 

@@ -70,7 +70,9 @@ pub(super) fn decode(
             data.extend(take("stringData", Form::Text));
             (data, BTreeMap::new())
         }
-        ObjectKind::PersistentVolume | ObjectKind::PersistentVolumeClaim => Default::default(),
+        ObjectKind::PersistentVolume
+        | ObjectKind::PersistentVolumeClaim
+        | ObjectKind::ServiceAccountToken => Default::default(),
     };
     for key in data.keys().filter(|key| binary.contains_key(*key)) {
         problems.add(&root.key("data").key(key), "duplicate of key present in binaryData");

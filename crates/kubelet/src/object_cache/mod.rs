@@ -1,18 +1,23 @@
 //! ConfigMaps and Secrets by name, and who has to hear of their changes.
 //!
 //! Owns the objects that sources deliver; each source's set has one writer. Reads
-//! nothing by itself: manifests come through the pod sources. Never decides what
-//! a change means, and never prints a value. A follower hears only of the objects
-//! it names. Upstream: pkg/kubelet/configmap, pkg/kubelet/secret,
+//! nothing by itself: manifests come through the pod sources, objects of an API
+//! server through the cluster's own task, which asks for what anybody follows. Never
+//! decides what a change means, and never prints a value. A follower hears only of the
+//! objects it names. Upstream: pkg/kubelet/configmap, pkg/kubelet/secret,
 //! pkg/kubelet/util/manager.
 
+mod of_pod;
 #[cfg(test)]
 mod tests;
+
+pub use of_pod::pod_objects;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use kubelet_model::{ConfigObject, ObjectKey, Source};
+use tokio::sync::watch;
 
 use crate::followers::{Followers, Following};
 
@@ -27,6 +32,13 @@ pub struct ObjectsWriter(Objects);
 struct State {
     /// By source; of the same object in two, that of the first source counts.
     by_source: BTreeMap<Source, BTreeMap<ObjectKey, Arc<ConfigObject>>>,
+    /// What is not known of an API server's objects, and why. On a node of its own,
+    /// nothing is unknown.
+    unknown: BTreeMap<ObjectKey, String>,
+    /// There is an API server: what it has not answered for is unknown.
+    in_cluster: bool,
+    /// What it has answered for.
+    answered: BTreeSet<ObjectKey>,
     followers: Followers<BTreeSet<ObjectKey>>,
 }
 
@@ -62,6 +74,47 @@ impl Objects {
         self.lock().get(key).cloned()
     }
 
+    /// An object, or nothing if it is known that there is none.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub fn find(&self, key: &ObjectKey) -> Result<Option<Arc<ConfigObject>>, String> {
+        let state = self.lock();
+        if let Some(found) = state.get(key) {
+            return Ok(Some(Arc::clone(found)));
+        }
+        match state.unknown.get(key) {
+            Some(why) => Err(why.clone()),
+            None if state.in_cluster && !state.answered.contains(key) => Err(not_yet(key)),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether the API server has yet to answer for the first time.
+    pub fn is_awaited(&self, key: &ObjectKey) -> bool {
+        let state = self.lock();
+        let known = state.answered.contains(key) || state.unknown.contains_key(key);
+        state.in_cluster && !known && state.get(key).is_none()
+    }
+
+    /// Everything that anybody follows.
+    pub fn wanted(&self) -> BTreeSet<ObjectKey> {
+        let mut all = BTreeSet::new();
+        self.lock().followers.each(|keys| all.extend(keys.iter().cloned()));
+        all
+    }
+
+    /// Changes with what is followed.
+    pub fn wanted_changes(&self) -> watch::Receiver<u64> {
+        self.lock().followers.count_changes()
+    }
+
+    /// There is an API server, and this takes its answers.
+    pub fn join_cluster(&self) -> Answers {
+        self.lock().in_cluster = true;
+        Answers(self.clone())
+    }
+
     /// Follows some objects, there or not, from now on.
     pub fn follow(&self, keys: BTreeSet<ObjectKey>) -> ObjectWatch {
         self.lock().followers.follow(keys)
@@ -69,6 +122,57 @@ impl Objects {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("objects lock: no code panics while holding it")
+    }
+}
+
+/// In upstream's words.
+fn not_yet(key: &ObjectKey) -> String {
+    let kind = key.kind.resource();
+    format!("failed to sync {kind} cache: timed out waiting for the condition")
+}
+
+/// Takes what an API server says of objects. Not `Clone`: exactly one writer.
+pub struct Answers(Objects);
+
+impl Answers {
+    /// This is the object, or there is none.
+    pub fn know(&self, key: &ObjectKey, object: Option<Arc<ConfigObject>>) {
+        self.change(key, |state| {
+            state.unknown.remove(key);
+            state.answered.insert(key.clone());
+            let all = state.by_source.entry(Source::Api).or_default();
+            match object {
+                Some(object) => drop(all.insert(key.clone(), object)),
+                None => drop(all.remove(key)),
+            }
+        });
+    }
+
+    /// It cannot be said, and why. What was known before still counts.
+    pub fn fail(&self, key: &ObjectKey, why: &str) {
+        self.change(key, |state| drop(state.unknown.insert(key.clone(), why.to_owned())));
+    }
+
+    /// Nobody wants it any more.
+    pub fn forget(&self, key: &ObjectKey) {
+        self.change(key, |state| {
+            state.unknown.remove(key);
+            state.answered.remove(key);
+            state.by_source.entry(Source::Api).or_default().remove(key);
+        });
+    }
+
+    fn change(&self, key: &ObjectKey, change: impl FnOnce(&mut State)) {
+        let mut state = self.0.lock();
+        let look = |state: &State| {
+            let known = state.answered.contains(key);
+            (state.get(key).cloned(), state.unknown.get(key).cloned(), known)
+        };
+        let before = look(&state);
+        change(&mut state);
+        if look(&state) != before {
+            state.followers.tell(|keys| keys.contains(key));
+        }
     }
 }
 

@@ -1,15 +1,28 @@
 //! The worker and its pod's volumes: wanted while the pod lives, waited for
 //! before anything starts, released once nothing of it runs.
 
+use std::sync::Arc;
+
 use kubelet_model::{Action, DesiredPod, Mono, ObservedPod, Steps};
 
 use super::worker::{Decision, Worker};
+use crate::object_cache::pod_objects;
 use crate::progress::Obstacle;
 use crate::runtime_manager::refusal;
 use crate::status_manager::Stage;
 use crate::volume_manager::{Mountables, VolumeState, has_volumes, why_waiting};
 
 impl Worker {
+    /// Has an API server's objects fetched before they are needed, and kept while they
+    /// are.
+    pub(super) fn follow_objects(&mut self, pod: &DesiredPod) {
+        let known = self.objects.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, pod.pod()));
+        if !known && !pod.is_static() {
+            let watch = self.shared.objects.follow(pod_objects(pod));
+            self.objects = Some((Arc::clone(pod.pod()), watch));
+        }
+    }
+
     /// A pod that lives needs its volumes.
     pub(super) fn want_volumes(&mut self, pod: &DesiredPod) {
         if has_volumes(pod) {

@@ -1,8 +1,9 @@
 //! One pod's worker: look, plan, report, act, look again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kubelet_model::{
     Action, BackoffPolicy, ContainerId, ContainerName, DesiredPod, EventType, FullName, Grace,
     Mono, ObservedPod, PodResources, PodUid, ProbeResults, Steps, Waiting,
@@ -11,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::Shared;
 use crate::allocation::{Refusal, Resize};
+use crate::object_cache::ObjectWatch;
 use crate::pleg::{PodWatch, RuntimeState};
 use crate::pod_plan::{self, Deadline, Ending, Memory, PlanContext, Termination};
 use crate::probe_manager::ProbeWatch;
@@ -60,6 +62,8 @@ pub(super) struct Worker {
     pub(super) probe_watch: ProbeWatch,
     /// When the pod's volumes change.
     pub(super) volume_watch: VolumeWatch,
+    /// The objects that its containers' variables and its images need are kept known.
+    pub(super) objects: Option<(Arc<Pod>, ObjectWatch)>,
     /// Observations that began before this say nothing about what was done since.
     pub(super) fence: Mono,
     /// The fence for which a fresh look was asked for.
@@ -127,6 +131,7 @@ impl Worker {
             memory: Memory::default(),
             probe_watch,
             volume_watch: VolumeWatch::default(),
+            objects: None,
             probes: ProbeResults::default(),
             fence: Mono::default(),
             requested: None,
@@ -169,6 +174,7 @@ impl Worker {
             self.note_turns(&order);
             if let Some(pod) = &order.pod {
                 self.memory.note_definition(pod);
+                self.follow_objects(pod);
             }
             self.memory.note_observation(&seen, self.now());
             self.tend_probes(&order, &seen);

@@ -83,7 +83,7 @@ fn find(
     key: &ObjectKey,
     optional: Option<bool>,
 ) -> Result<Option<Arc<ConfigObject>>, String> {
-    match objects.get(key) {
+    match objects.find(key)? {
         None if optional != Some(true) => {
             Err(format!("{} {:?} not found", key.kind.resource(), key.name))
         }

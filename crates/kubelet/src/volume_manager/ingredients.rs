@@ -21,12 +21,19 @@ pub(super) struct Lack {
     pub to: Option<Doing>,
     /// Why it cannot be done.
     pub why: String,
+    /// It is about to be known whether it can: nobody needs to be told.
+    pub awaited: bool,
 }
 
 impl Lack {
     /// It is known what the volume is, but it cannot be mounted.
     pub(super) fn to_mount(why: String) -> Self {
-        Self { to: Some(Doing::SetUp), why }
+        Self { to: Some(Doing::SetUp), why, awaited: false }
+    }
+
+    /// What keeps it from being made.
+    pub(super) fn new(to: Option<Doing>, why: String) -> Self {
+        Self { to, why, awaited: false }
     }
 }
 

@@ -8,7 +8,10 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Volume, VolumeProjection};
+use k8s_openapi::api::core::v1::{
+    DownwardAPIVolumeFile, KeyToPath, ServiceAccountTokenProjection, Volume, VolumeProjection,
+};
+use kubelet_model::token::{TOKEN, TokenAsk};
 use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind};
 use mounts::publish::{Payload, PayloadFile};
 use sha2::{Digest, Sha256};
@@ -19,6 +22,8 @@ use crate::runtime_manager::{file_field, file_resource};
 
 /// Mode of a file that names none, where nobody filled in the default.
 const FILE_MODE: u32 = 0o644;
+/// How long a token holds whose pod does not say.
+const TOKEN_SECONDS: i64 = 3600;
 
 /// Which kind of volume it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +102,17 @@ pub enum PayloadSource {
         text: Result<String, String>,
         /// Its mode.
         mode: u32,
+    },
+    /// A token of the pod's service account.
+    Token {
+        /// Which.
+        key: ObjectKey,
+        /// Path of the file.
+        path: String,
+        /// Its mode.
+        mode: u32,
+        /// Who may read it, if not root alone.
+        owner: Option<u32>,
     },
     /// Something that nobody here can get.
     Refused(String),
@@ -189,6 +205,20 @@ impl From<'_> {
         items.iter().flatten().map(file).collect()
     }
 
+    fn token(&self, of: &ServiceAccountTokenProjection, mode: u32) -> PayloadSource {
+        let account = self.pod.spec().service_account_name.as_deref();
+        let ask = TokenAsk {
+            namespace: self.pod.namespace().to_owned(),
+            account: account.unwrap_or("default").to_owned(),
+            audience: of.audience.clone().unwrap_or_default(),
+            seconds: of.expiration_seconds.unwrap_or(TOKEN_SECONDS),
+            pod: self.pod.name().to_owned(),
+            uid: self.pod.uid().as_str().to_owned(),
+        };
+        let (mode, owner) = token_access(self.pod, mode);
+        PayloadSource::Token { key: ask.key(), path: of.path.clone(), mode, owner }
+    }
+
     fn projection(&self, source: &VolumeProjection, mode: u32) -> Vec<PayloadSource> {
         if let Some(of) = &source.secret {
             return vec![self.object(ObjectKind::Secret, &of.name, &of.items, of.optional, mode)];
@@ -205,14 +235,40 @@ impl From<'_> {
         if let Some(of) = &source.downward_api {
             return self.files(&of.items, mode);
         }
+        if let Some(of) = source.service_account_token.as_ref().filter(|_| !self.pod.is_static()) {
+            return vec![self.token(of, mode)];
+        }
         let refused = [
             (source.service_account_token.is_some(), "serviceAccountToken"),
             (source.cluster_trust_bundle.is_some(), "clusterTrustBundle"),
             (source.pod_certificate.is_some(), "podCertificate"),
         ];
         let refused = refused.into_iter().filter(|(set, _)| *set);
-        let why = |name: &str| format!("a projected {name} needs an API server; remove the source");
+        let why = |name: &str| match self.pod.is_static() {
+            true => format!("a projected {name} needs an API server; remove the source"),
+            false => format!("a projected {name} is not supported by this release"),
+        };
         refused.map(|(_, name)| PayloadSource::Refused(why(name))).collect()
+    }
+}
+
+/// The user and the mode of a token's file: whoever runs the pod's containers may read
+/// it, and nobody else. Upstream: pkg/volume/projected.
+fn token_access(pod: &DesiredPod, mode: u32) -> (u32, Option<u32>) {
+    let spec = pod.spec();
+    if spec.security_context.as_ref().is_some_and(|context| context.fs_group.is_some()) {
+        return (0o600, None);
+    }
+    let of_pod = spec.security_context.as_ref().and_then(|context| context.run_as_user);
+    let init = spec.init_containers.iter().flatten();
+    let mut users = spec.containers.iter().chain(init).map(|container| {
+        let own = container.security_context.as_ref().and_then(|context| context.run_as_user);
+        own.or(of_pod)
+    });
+    let first = users.next().flatten();
+    match first.filter(|first| users.all(|user| user == Some(*first))) {
+        Some(user) => (0o600, u32::try_from(user).ok()),
+        None => (mode, None),
     }
 }
 
@@ -224,7 +280,7 @@ impl PayloadSpec {
     /// The objects that the files come from.
     pub(super) fn objects(&self) -> impl Iterator<Item = &ObjectKey> {
         self.sources.iter().filter_map(|source| match source {
-            PayloadSource::Object { key, .. } => Some(key),
+            PayloadSource::Object { key, .. } | PayloadSource::Token { key, .. } => Some(key),
             PayloadSource::Pod { .. } | PayloadSource::Refused(_) => None,
         })
     }
@@ -232,7 +288,7 @@ impl PayloadSpec {
     /// The files, or everything that keeps them from being made.
     pub(super) fn content(
         &self,
-        lookup: impl Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+        lookup: impl Fn(&ObjectKey) -> Result<Option<Arc<ConfigObject>>, String>,
     ) -> Result<Content, String> {
         let (mut files, mut errors) = (Vec::new(), Vec::new());
         for source in &self.sources {
@@ -243,10 +299,25 @@ impl PayloadSpec {
                     Err(error) => errors.push(error.clone()),
                 },
                 PayloadSource::Object { key, items, optional, default_mode } => {
-                    let object = lookup(key);
-                    match of_object(key, object.as_deref(), items, *optional, *default_mode) {
+                    let found = lookup(key).and_then(|object| {
+                        of_object(key, object.as_deref(), items, *optional, *default_mode)
+                    });
+                    match found {
                         Ok(some) => files.extend(some),
                         Err(error) => errors.push(error),
+                    }
+                }
+                PayloadSource::Token { key, path, mode, owner } => {
+                    let found = lookup(key).and_then(|object| {
+                        let object = object.ok_or("it was not given")?;
+                        object.value(TOKEN).map(<[u8]>::to_vec).ok_or("it is empty".to_owned())
+                    });
+                    match found {
+                        Ok(data) => {
+                            let file = PayloadFile { data, mode: *mode, owner: *owner };
+                            files.push((path.clone(), file));
+                        }
+                        Err(error) => errors.push(format!("failed to fetch token: {error}")),
                     }
                 }
             }

@@ -337,6 +337,7 @@ fn standing<'a>(
                 |made: &Made| matches!(&made.wanted, Wanted::Payload(s) if s.kind == spec.kind);
             let is_there = made.is_some_and(kind);
             let next = match contents.get(name) {
+                Some(Err(lack)) if lack.awaited => Next::Nothing,
                 Some(Err(lack)) => Next::Impossible(lack.to, &lack.why),
                 Some(Ok(Ingredients::Files(content))) => {
                     let shown = made.and_then(|made| made.digest.as_ref());
@@ -348,6 +349,7 @@ fn standing<'a>(
             (is_there, next)
         }
         Wanted::Csi(_) | Wanted::Claim(_) | Wanted::Disk(_) if !same => match contents.get(name) {
+            Some(Err(lack)) if lack.awaited => (false, Next::Nothing),
             Some(Err(lack)) => (false, Next::Impossible(lack.to, &lack.why)),
             _ => (false, Next::SetUp),
         },

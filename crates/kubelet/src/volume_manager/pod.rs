@@ -125,7 +125,7 @@ impl PodTask {
         let (drivers, objects) = (&self.drivers, &self.objects);
         let of = |wanted: &Wanted| match wanted {
             Wanted::Payload(spec) => {
-                let content = spec.content(|key| objects.get(key));
+                let content = spec.content(|key| objects.find(key));
                 Some(content.map(Ingredients::Files).map_err(Lack::to_mount))
             }
             Wanted::Csi(spec) => Some(plugins::for_driver(spec, drivers, objects)),
@@ -133,8 +133,15 @@ impl PodTask {
             Wanted::Disk(spec) => Some(plugins::for_disk(spec, objects)),
             _ => None,
         };
-        let all = pod.volumes.iter();
-        all.filter_map(|(name, wanted)| Some((name.clone(), of(wanted)?))).collect()
+        let keys = pod.objects(&|key| objects.get(key));
+        let awaited = keys.iter().any(|key| objects.is_awaited(key));
+        let mut all = Contents::new();
+        for (name, wanted) in &pod.volumes {
+            if let Some(found) = of(wanted) {
+                all.insert(name.clone(), found.map_err(|lack| Lack { awaited, ..lack }));
+            }
+        }
+        all
     }
 
     async fn perform(&self, op: &Op, goal: &Goal, contents: &Contents) -> Outcome {

@@ -155,7 +155,9 @@ pub(super) fn for_driver(
     objects: &Objects,
 ) -> Result<Ingredients, Lack> {
     match csi::obstacle(spec, drivers, objects) {
-        Some(error) => Err(Lack { to: Some(error.doing(spec.is_block())), why: error.to_string() }),
+        Some(error) => {
+            Err(Lack::new(Some(error.doing(spec.is_block())), error.to_string()))
+        },
         None => Ok(Ingredients::Driver(Arc::clone(spec))),
     }
 }
@@ -167,7 +169,7 @@ pub(super) fn for_claim(
     objects: &Objects,
 ) -> Result<Ingredients, Lack> {
     let resolved = claim.resolve(&|key| objects.get(key));
-    match resolved.map_err(|error| Lack { to: None, why: error.to_string() })? {
+    match resolved.map_err(|error| Lack::new(None, error.to_string()))? {
         Resolved::Driver(spec) => for_driver(&spec, drivers, objects),
         Resolved::Place(spec) => Ok(Ingredients::Place(spec)),
         Resolved::Share(spec) => Ok(Ingredients::Share(spec)),
@@ -180,7 +182,7 @@ pub(super) fn for_disk(spec: &Arc<DiskSpec>, objects: &Objects) -> Result<Ingred
     let doing = if spec.block { Doing::AttachDevice } else { Doing::Attach };
     match spec.with_secret(|key| objects.get(key)) {
         Ok(_) => Ok(Ingredients::Disk(Arc::clone(spec))),
-        Err(why) => Err(Lack { to: Some(doing), why }),
+        Err(why) => Err(Lack::new(Some(doing), why)),
     }
 }
 

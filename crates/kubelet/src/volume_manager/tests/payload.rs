@@ -52,7 +52,7 @@ fn spec(source: &str) -> Arc<PayloadSpec> {
 /// `path mode content` of every file, or the error.
 fn shown(source: &str) -> Result<String, String> {
     let objects = objects();
-    let Content { payload, .. } = spec(source).content(|key| objects.get(key))?;
+    let Content { payload, .. } = spec(source).content(|key| objects.find(key))?;
     let files = payload.files().iter().map(|(path, file)| {
         format!("{path} {:o} {}", file.mode, String::from_utf8_lossy(&file.data).escape_debug())
     });
@@ -128,7 +128,7 @@ fn what_is_secret_is_kept_in_memory_and_never_printed() {
     let spec = spec(r#""secret":{"secretName":"s"}"#);
     assert!(spec.kind.in_memory() && !PayloadKind::ConfigMap.in_memory());
     let objects = objects();
-    let content = spec.content(|key| objects.get(key)).expect("files");
+    let content = spec.content(|key| objects.find(key)).expect("files");
     assert!(!format!("{content:?}").contains("hidden"), "{content:?}");
     assert!(!format!("{content:?}").contains("104, 105"), "{content:?}");
 }
@@ -149,7 +149,7 @@ fn other_mounts_have_places_in_a_volume() {
 fn content(text: &str) -> Result<Content, String> {
     let (writer, objects) = object_cache::new();
     writer.replace(Source::File, &[object(ObjectKind::ConfigMap, "c", &[("a", text)])]);
-    spec(r#""configMap":{"name":"c"}"#).content(|key| objects.get(key))
+    spec(r#""configMap":{"name":"c"}"#).content(|key| objects.find(key))
 }
 
 #[test]
