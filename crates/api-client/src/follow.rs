@@ -172,7 +172,7 @@ impl Follower {
     }
 
     /// All objects, part by part, and as of which revision.
-    async fn list(&self) -> Result<(String, Vec<Value>), ApiError> {
+    async fn list(&mut self) -> Result<(String, Vec<Value>), ApiError> {
         let mut items = Vec::new();
         // The first may be from the server's memory; later ones must not be older than
         // what was told before.
