@@ -1,0 +1,119 @@
+//! Accepting connections.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api_client::Clock;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
+
+use crate::auth::{AuthenticationOptions, Authenticator, AuthorizationOptions, Authorizer};
+use crate::connection;
+use crate::routes::Handlers;
+use crate::slots::{ConnectionLimits, Slots};
+use crate::tls::Tls;
+use crate::view::NodeView;
+
+/// How long to wait when accepting fails, as it does without free descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Work for somebody to run.
+pub type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Runs work beside its own; it ends when whoever runs it drops it.
+pub type Spawn = Arc<dyn Fn(BoxFuture) + Send + Sync>;
+
+/// How a server is to be.
+pub struct ServerOptions {
+    /// The node's name, for which rights are asked.
+    pub node_name: String,
+    /// TLS, whose certificates can be replaced later.
+    pub tls: Arc<Tls>,
+    /// Who asks.
+    pub authentication: AuthenticationOptions,
+    /// Whether they may.
+    pub authorization: AuthorizationOptions,
+    /// Whether `exec`, `attach`, `run` and `portForward` need the right to create even
+    /// if they are asked for with GET.
+    pub create_for_streams: bool,
+    /// Which handlers there are.
+    pub handlers: Handlers,
+    /// Where the node's logs are, such as `/var/log`.
+    pub log_dir: PathBuf,
+    /// `streamingConnectionIdleTimeout`; zero for none.
+    pub stream_idle: Duration,
+    /// How many may connect.
+    pub connections: ConnectionLimits,
+    /// What time it is, for certificates.
+    pub clock: Clock,
+    /// Runs connections.
+    pub spawn: Spawn,
+}
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub tls: Arc<Tls>,
+    pub authenticator: Authenticator,
+    pub authorizer: Authorizer,
+    pub create_for_streams: bool,
+    pub handlers: Handlers,
+    pub log_dir: PathBuf,
+    pub stream_idle: Duration,
+    pub clock: Clock,
+    pub spawn: Spawn,
+    pub view: Arc<dyn NodeView>,
+}
+
+/// The server.
+pub struct NodeServer {
+    shared: Arc<Shared>,
+    slots: Arc<Slots>,
+}
+
+impl NodeServer {
+    /// A server of what a view shows.
+    pub fn new(options: ServerOptions, view: Arc<dyn NodeView>) -> Self {
+        let shared = Shared {
+            tls: options.tls,
+            authenticator: Authenticator::new(options.authentication),
+            authorizer: Authorizer::new(options.authorization, options.node_name),
+            create_for_streams: options.create_for_streams,
+            handlers: options.handlers,
+            log_dir: options.log_dir,
+            stream_idle: options.stream_idle,
+            clock: options.clock,
+            spawn: options.spawn,
+            view,
+        };
+        Self { shared: Arc::new(shared), slots: Slots::new(options.connections) }
+    }
+
+    /// Accepts connections until it is dropped; they go on with whoever runs them.
+    pub async fn run(self, listener: TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, from)) => self.accept(stream, from),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn accept(&self, stream: TcpStream, from: SocketAddr) {
+        let Some((ticket, evicted)) = self.slots.take(from.ip()) else {
+            return tracing::warn!(%from, "no room for another connection");
+        };
+        let shared = Arc::clone(&self.shared);
+        (self.shared.spawn)(Box::pin(async move {
+            tokio::select! {
+                biased;
+                _ = evicted => tracing::debug!(%from, "a connection made room for others"),
+                () = connection::serve(shared, stream, from, ticket) => {}
+            }
+        }));
+    }
+}

@@ -1,0 +1,101 @@
+use super::*;
+
+fn told(request: &str, handlers: &Handlers) -> String {
+    let (method, path) = request.split_once(' ').unwrap();
+    format!("{:?}", route(&method.parse().unwrap(), path, handlers))
+}
+
+#[test]
+fn requests_find_their_handlers() {
+    let names = |uid: &str, container: &str| {
+        format!(r#"(Names {{ namespace: "n", pod: "p", uid: {uid}, container: "{container}" }})"#)
+    };
+    let plain = names("None", "c");
+    let with_uid = names(r#"Some("u")"#, "c");
+    for (request, wanted) in [
+        ("GET /healthz", "Health"),
+        ("POST /healthz", "Health"),
+        ("GET /healthz/ping", r#"HealthOf("ping")"#),
+        ("GET /healthz/", "Unknown"),
+        ("GET /pods", "Page(Pods)"),
+        ("GET /pods/", "Page(Pods)"),
+        ("POST /pods", r#"NoMethod("GET")"#),
+        ("GET /pods/x", "NoRoute"),
+        ("GET /runningpods/", "Page(RunningPods)"),
+        ("GET /runningpods", "Slash"),
+        ("GET /stats", "Slash"),
+        ("GET /logs", "Slash"),
+        ("GET /stats/summary", "Page(Summary { only_cpu_and_memory: false })"),
+        ("DELETE /stats/summary", r#"NoMethod("GET, POST")"#),
+        ("GET /stats/container", "NoRoute"),
+        ("GET /metrics", "Page(Metrics(Node))"),
+        ("GET /metrics/cadvisor", "Page(Metrics(Cadvisor))"),
+        ("GET /metrics/", "Unknown"),
+        ("GET /configz", "Page(Configz)"),
+        ("GET /statusz", "Page(Statusz)"),
+        ("GET /flagz", "Page(Flagz)"),
+        ("GET /spec/", "Unknown"),
+        ("GET /", "Unknown"),
+        ("GET /exec/n/p/c", &format!("Exec{plain}")),
+        ("POST /exec/n/p/u/c", &format!("Exec{with_uid}")),
+        ("PUT /exec/n/p/c", r#"NoMethod("GET, POST")"#),
+        ("POST /exec/n/p", "NoRoute"),
+        ("POST /exec", "NoRoute"),
+        ("GET /attach/n/p/c", &format!("Attach{plain}")),
+        ("POST /run/n/p/u/c", &format!("Run{with_uid}")),
+        ("GET /run/n/p/c", r#"NoMethod("POST")"#),
+        ("POST /portForward/n/p", &format!("PortForward{}", names("None", ""))),
+        ("GET /portForward/n/p/u", &format!("PortForward{}", names(r#"Some("u")"#, ""))),
+        ("GET /portForward/n/p/u/c", "NoRoute"),
+        ("GET /containerLogs/n/p/c", &format!("ContainerLogs{plain}")),
+        ("GET /containerLogs/n/p/u/c", "NoRoute"),
+        ("POST /checkpoint/n/p/c", &format!("Checkpoint{plain}")),
+        ("GET /logs/", r#"NodeLogs("")"#),
+        ("GET /logs/a/b", r#"NodeLogs("a/b")"#),
+        ("POST /logs/a", r#"NoMethod("GET")"#),
+        ("GET /debug/pprof/heap", r#"Profile("heap")"#),
+        ("GET /debug/pprof", "Slash"),
+        ("GET /debug/other", "Unknown"),
+        ("PUT /debug/flags/v", "Verbosity"),
+    ] {
+        assert_eq!(told(request, &Handlers::default()), wanted, "{request}");
+    }
+}
+
+#[test]
+fn handlers_can_be_switched_off() {
+    let all = Handlers::default();
+    let without_debugging = Handlers { debugging: false, ..all };
+    for path in ["/run/n/p/c", "/exec/x", "/logs/", "/debug/pprof/", "/runningpods/"] {
+        let told = told(&format!("GET {path}"), &without_debugging);
+        assert_eq!(told, r#"Disabled("Debug endpoints are disabled.")"#, "{path}");
+    }
+    for path in ["/configz", "/statusz", "/flagz", "/checkpoint/n/p/c", "/debug/flags/v", "/other"]
+    {
+        assert_eq!(told(&format!("GET {path}"), &without_debugging), "Unknown", "{path}");
+    }
+    assert_eq!(told("GET /run", &without_debugging), "Slash");
+    assert_eq!(told("GET /checkpoint", &without_debugging), "Unknown");
+    assert_eq!(told("GET /pods", &without_debugging), "Page(Pods)");
+    for (request, handlers, wanted) in [
+        (
+            "GET /logs/x",
+            Handlers { system_log: false, ..all },
+            "Disabled(\"logs endpoint is disabled.\")",
+        ),
+        (
+            "GET /debug/pprof/x",
+            Handlers { profiling: false, ..all },
+            "Disabled(\"profiling endpoint is disabled.\")",
+        ),
+        (
+            "GET /debug/flags/v",
+            Handlers { debug_flags: false, ..all },
+            "Disabled(\"flags endpoint is disabled.\")",
+        ),
+        ("POST /checkpoint/n/p/c", Handlers { checkpoint: false, ..all }, "Unknown"),
+        ("GET /statusz", Handlers { statusz: false, ..all }, "Unknown"),
+    ] {
+        assert_eq!(told(request, &handlers), wanted, "{request}");
+    }
+}
