@@ -17,6 +17,17 @@ pub fn capacity(root: &Path) -> Capacity {
     }
 }
 
+/// Bytes of the file system that holds this directory; `None` if it cannot be asked.
+pub fn disk_bytes(dir: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(dir).ok()?;
+    disk.f_blocks.checked_mul(disk.f_frsize)
+}
+
+/// What this machine has.
+pub fn machine_capacity() -> Capacity {
+    capacity(Path::new("/"))
+}
+
 /// This process's path in the version 2 tree; `/` if there is none.
 pub fn own_group(root: &Path) -> String {
     let text = read(&root.join("proc/self/cgroup")).unwrap_or_default();

@@ -7,6 +7,7 @@
 mod cgroups;
 mod clock;
 mod fs;
+pub mod host_net;
 mod http;
 mod plugins;
 mod probe;

@@ -1,0 +1,209 @@
+//! Objects and tokens of the API server, for whoever follows them.
+//!
+//! Owns nothing: what is followed in the object cache is asked for, and what is
+//! answered goes there. One small future per object, which ends when nobody follows it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::objects::{self, Address, Listener, Reader, Resource, Trouble, Use, Wanted};
+use cluster::tokens::{BoundPod, Tokens};
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use kubelet_model::token::{TOKEN, TokenAsk};
+use kubelet_model::{ConfigObject, ObjectKey, ObjectKind};
+use serde_json::Value;
+use tokio::sync::{oneshot, watch};
+use tokio::time::sleep;
+
+use crate::object_cache::{Answers, Objects};
+use crate::ports::Clock;
+
+/// How soon what could not be learnt is asked for again.
+const RETRY: Duration = Duration::from_secs(10);
+/// The shortest time between two requests for a token.
+const TOKEN_PAUSE: Duration = Duration::from_secs(1);
+
+/// Hands what the server says to the cache.
+struct Told(Arc<Answers>);
+
+impl Listener for Told {
+    fn present(&self, at: &Address, object: Value) -> Result<(), String> {
+        let Some(key) = at.key() else { return Ok(()) };
+        let object = objects::config_object(&key, object)?;
+        self.0.know(&key, Some(Arc::new(object)));
+        Ok(())
+    }
+    fn absent(&self, at: &Address) {
+        if let Some(key) = at.key() {
+            self.0.know(&key, None);
+        }
+    }
+    fn forget(&self, at: &Address) {
+        if let Some(key) = at.key() {
+            self.0.forget(&key);
+        }
+    }
+}
+
+/// Keeps the cache's objects up to date.
+pub(super) struct ObjectKeeper {
+    pub(super) cache: Objects,
+    pub(super) connect: objects::Connect,
+    pub(super) settings: objects::Settings,
+    pub(super) spread: api_client::Spread,
+    pub(super) tokens: Arc<Tokens>,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl ObjectKeeper {
+    /// Works until it is dropped.
+    pub(super) async fn run(self) {
+        let answers = Arc::new(self.cache.join_cluster());
+        let (wanted, reader) = watch::channel(Wanted::default());
+        let listener = Arc::new(Told(Arc::clone(&answers)));
+        let (keeper, reader) =
+            objects::new(self.connect, self.settings, reader, listener, self.spread);
+        let asks = Asks { reader, tokens: self.tokens, answers, clock: self.clock };
+        tokio::join!(keeper.run(), follow(&self.cache, &wanted, &asks));
+    }
+}
+
+/// What one future needs.
+struct Asks {
+    reader: Reader,
+    tokens: Arc<Tokens>,
+    answers: Arc<Answers>,
+    clock: Arc<dyn Clock>,
+}
+
+/// Asks for what somebody follows, for as long as somebody does.
+async fn follow(cache: &Objects, wanted: &watch::Sender<Wanted>, asks: &Asks) {
+    let mut changes = cache.wanted_changes();
+    let mut under_way: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
+    let mut stops: BTreeMap<ObjectKey, oneshot::Sender<()>> = BTreeMap::new();
+    loop {
+        changes.borrow_and_update();
+        let keys = cache.wanted();
+        let news = keys.iter().any(|key| !stops.contains_key(key)) || keys.len() != stops.len();
+        if news {
+            wanted.send_replace(Arc::new(addresses(&keys)));
+        }
+        // Dropping it ends the future.
+        stops.retain(|key, _| keys.contains(key));
+        for key in keys {
+            if stops.contains_key(&key) {
+                continue;
+            }
+            let (stop, stopped) = oneshot::channel();
+            stops.insert(key.clone(), stop);
+            under_way.push(Box::pin(asks.keep(key, stopped)));
+        }
+        tokio::select! { biased;
+            changed = changes.changed() => if changed.is_err() { return },
+            Some(()) = under_way.next(), if !under_way.is_empty() => {}
+        }
+    }
+}
+
+fn addresses(keys: &BTreeSet<ObjectKey>) -> BTreeMap<Address, Use> {
+    let mut all = BTreeMap::new();
+    for key in keys {
+        if let Some(at) = address(key) {
+            all.insert(at, Use::Held);
+        }
+    }
+    all
+}
+
+/// Where an object is; `None` for tokens, which are made when they are asked for.
+fn address(key: &ObjectKey) -> Option<Address> {
+    let resource: Resource = match key.kind {
+        ObjectKind::ConfigMap => objects::CONFIG_MAPS,
+        ObjectKind::Secret => objects::SECRETS,
+        ObjectKind::PersistentVolume => objects::VOLUMES,
+        ObjectKind::PersistentVolumeClaim => objects::CLAIMS,
+        ObjectKind::ServiceAccountToken => return None,
+    };
+    Some(Address::new(resource, &key.namespace, &key.name))
+}
+
+impl Asks {
+    async fn keep(&self, key: ObjectKey, stopped: oneshot::Receiver<()>) {
+        let work = async {
+            match (address(&key), TokenAsk::of(&key)) {
+                (Some(at), _) => self.keep_object(&key, &at).await,
+                (None, Some(ask)) => self.keep_token(&key, &ask).await,
+                (None, None) => {}
+            }
+        };
+        tokio::select! { biased;
+            // It never sends: it is dropped when nobody follows the object.
+            _ = stopped => {}
+            () = work => {}
+        }
+        if key.kind == ObjectKind::ServiceAccountToken {
+            self.answers.forget(&key);
+        }
+    }
+
+    /// Reads until there is an answer; from then on the listener is told of changes.
+    async fn keep_object(&self, key: &ObjectKey, at: &Address) {
+        loop {
+            match self.reader.read(at).await {
+                Ok(()) | Err(Trouble::NotFound(_) | Trouble::Ended(_)) => {
+                    return std::future::pending().await;
+                }
+                Err(Trouble::Late(_) | Trouble::NotWanted(_)) => sleep(TOKEN_PAUSE).await,
+                Err(trouble) => {
+                    self.answers.fail(key, &trouble.to_string());
+                    sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Asks for a token, and for another before it ends.
+    async fn keep_token(&self, key: &ObjectKey, ask: &TokenAsk) {
+        let request = request(ask);
+        loop {
+            let pause = match self.tokens.get(&request).await {
+                Ok(token) => {
+                    self.answers.know(key, Some(Arc::new(object(key, token.text()))));
+                    let next = self.tokens.next_refresh(&request);
+                    let left = next.map(|at| at.duration_since(self.clock.wall()));
+                    left.and_then(|left| Duration::try_from(left).ok()).unwrap_or(TOKEN_PAUSE)
+                }
+                Err(error) => {
+                    self.answers.fail(key, &error.to_string());
+                    RETRY
+                }
+            };
+            sleep(pause.max(TOKEN_PAUSE)).await;
+        }
+    }
+}
+
+fn request(ask: &TokenAsk) -> cluster::tokens::TokenAsk {
+    let audiences = Some(ask.audience.clone()).filter(|audience| !audience.is_empty());
+    cluster::tokens::TokenAsk {
+        namespace: ask.namespace.clone(),
+        account: ask.account.clone(),
+        audiences: audiences.into_iter().collect(),
+        expiration_seconds: Some(ask.seconds),
+        pod: Some(BoundPod { name: ask.pod.clone(), uid: ask.uid.clone() }),
+        account_uid: String::new(),
+    }
+}
+
+fn object(key: &ObjectKey, token: &str) -> ConfigObject {
+    ConfigObject {
+        key: key.clone(),
+        uid: String::new(),
+        secret_type: String::new(),
+        data: BTreeMap::from([(TOKEN.to_owned(), token.as_bytes().to_vec())]),
+        binary: BTreeMap::new(),
+    }
+}
