@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::facts::{Facts, NodeFacts, Reports};
-use super::health::{NodeHealth, NodeTrouble};
+use super::health::NodeHealth;
 use super::own::{Latest, OwnNode};
 use super::settings::NodeSettings;
 
@@ -83,9 +83,18 @@ impl Context {
     }
 
     /// Remembers what failed.
-    pub fn trouble(&self, what: &'static str, why: &str) {
-        let trouble = NodeTrouble::new(self.now(), what, why);
-        self.health.send_modify(|health| health.trouble = Some(trouble));
+    pub fn fails(&self, what: &'static str, why: &str) {
+        let now = self.now();
+        self.health.send_modify(|health| health.fails(now, what, why));
+    }
+
+    /// Something worked; notes when.
+    pub fn works(&self, what: &'static str, note: impl FnOnce(&mut NodeHealth, Timestamp)) {
+        let now = self.now();
+        self.health.send_modify(|health| {
+            health.works(what);
+            note(health, now);
+        });
     }
 
     /// Reads the Node; `cached` if the server may answer from memory.

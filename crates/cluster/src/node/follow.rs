@@ -8,6 +8,7 @@ use std::sync::Arc;
 use api_client::{Follower, News, Selection};
 
 use super::context::Context;
+use super::health::FOLLOW;
 
 /// Runs for ever.
 pub(super) async fn run(context: Arc<Context>) {
@@ -19,14 +20,16 @@ pub(super) async fn run(context: Arc<Context>) {
     let mut is_failing = false;
     loop {
         let networks = context.latest.get().map(|node| node.pod_cidrs());
-        match follower.next().await {
-            News::All(mut nodes) => {
-                is_failing = false;
-                match nodes.pop() {
-                    Some(node) => drop(context.latest.offer(node)),
-                    None => context.latest.forget(None),
-                }
-            }
+        let news = follower.next().await;
+        if is_failing && !matches!(news, News::Failing(_)) {
+            is_failing = false;
+            context.works(FOLLOW, |_, _| {});
+        }
+        match news {
+            News::All(mut nodes) => match nodes.pop() {
+                Some(node) => drop(context.latest.offer(node)),
+                None => context.latest.forget(None),
+            },
             News::Put(node) => drop(context.latest.offer(node)),
             News::Gone(node) => {
                 let reason = "it was deleted; a restart registers it again";
@@ -34,7 +37,7 @@ pub(super) async fn run(context: Arc<Context>) {
                 context.latest.forget(Some(node));
             }
             News::Failing(error) => {
-                context.trouble("follow the Node object", &error.to_string());
+                context.fails(FOLLOW, &error.to_string());
                 if !is_failing {
                     tracing::warn!(%error, "cannot follow the Node object");
                 }

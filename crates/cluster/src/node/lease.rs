@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use super::context::{Context, NodeError, wait};
 use super::fields;
+use super::health::RENEW;
 
 const NAMESPACE: &str = "kube-node-lease";
 const API: &str = "apis/coordination.k8s.io/v1";
@@ -21,7 +22,6 @@ const TRIES: u32 = 5;
 /// Pauses between attempts to find or make the lease.
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(7);
-const WHAT: &str = "renew the lease";
 
 /// Renews the lease.
 pub(super) struct Lease {
@@ -73,19 +73,18 @@ impl Lease {
 
     fn done(&mut self, lease: Value) {
         self.latest = Some(lease);
-        let now = self.context.now();
-        self.context.health.send_modify(|health| health.lease_renewed = Some(now));
+        self.context.works(RENEW, |health, now| health.lease_renewed = Some(now));
     }
 
     fn fail(&self, error: &dyn std::error::Error) {
         tracing::warn!(error = %error, "cannot renew the node's lease");
-        self.context.trouble(WHAT, &error.to_string());
+        self.context.fails(RENEW, &error.to_string());
     }
 
     /// Whether it was renewed, in a few attempts.
     async fn renew(&mut self, mut base: Value) -> bool {
         for attempt in 0..TRIES {
-            let error = match self.prepared(base.clone()).await {
+            let pause = match self.prepared(base.clone()).await {
                 Err(error) => {
                     self.fail(&error);
                     error.wait()
@@ -114,7 +113,7 @@ impl Lease {
             if attempt > 0 {
                 self.context.reports.reconnect().await;
             }
-            sleep(error).await;
+            sleep(pause).await;
         }
         false
     }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::context::{Context, NodeError};
 use super::facts::NodeFacts;
+use super::health::{REGISTER, UPDATE};
 use super::own::OwnNode;
 use super::status::{Outcome, Told};
 use super::{conditions, patch, registration, status};
@@ -98,7 +99,7 @@ impl Updates {
                 Err(error) => error,
             };
             tracing::warn!(%error, attempt, "cannot update the node's status");
-            self.context.trouble("update the node's status", &error.to_string());
+            self.context.fails(UPDATE, &error.to_string());
             if attempt > 0 {
                 self.context.reports.reconnect().await;
             }
@@ -109,29 +110,29 @@ impl Updates {
     /// Until it worked.
     async fn register(&mut self, anew: bool) {
         let mut pause = PAUSE_FIRST;
+        let mut tells = true;
         loop {
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
-            match self.try_register(anew).await {
+            match self.try_register(anew, std::mem::take(&mut tells)).await {
                 Ok(()) => break,
                 Err(error) => {
                     tracing::warn!(%error, retry = ?pause, "cannot register the node");
-                    self.context.trouble("register the node", &error.to_string());
+                    self.context.fails(REGISTER, &error.to_string());
                     pause = pause.max(error.wait());
                 }
             }
         }
         self.registered = true;
-        let now = self.context.now();
-        self.context.health.send_modify(|health| health.registered = Some(now));
+        self.context.works(REGISTER, |health, now| health.registered = Some(now));
         tracing::info!(node = self.context.settings.name, "the node is registered");
     }
 
-    async fn try_register(&mut self, anew: bool) -> Result<(), NodeError> {
+    async fn try_register(&mut self, anew: bool, tells: bool) -> Result<(), NodeError> {
         let facts = self.context.gather(anew).await?;
         let (settings, now) = (&self.context.settings, self.context.now());
         let (node, outcome) = registration::initial(settings, &facts, now, &mut self.told);
-        self.tell(outcome, true);
+        self.tell(outcome, tells);
         let refused = match self.context.create_node(node.clone()).await {
             Ok(_) => return Ok(()),
             Err(NodeError::Create(error)) if error.is_conflict() => None,
@@ -237,8 +238,7 @@ impl Updates {
         };
         let written = self.context.patch_node(patch::between(original.object(), node)).await?;
         self.reported = Some((Instant::now(), period));
-        let now = self.context.now();
-        self.context.health.send_modify(|health| health.status_written = Some(now));
+        self.context.works(UPDATE, |health, now| health.status_written = Some(now));
         Ok(written)
     }
 
