@@ -292,6 +292,33 @@ impl Runtime for CriClient {
         let call = self.call("Exec", &request.container_id);
         call.send(self.runtime.clone().exec(request), |reply| answers::text("url", reply.url)).await
     }
+    async fn attach(&self, request: v1::AttachRequest) -> Result<String, CallError> {
+        let call = self.call("Attach", &request.container_id);
+        let answer = self.runtime.clone().attach(request);
+        call.send(answer, |reply| answers::text("url", reply.url)).await
+    }
+    async fn port_forward(&self, request: v1::PortForwardRequest) -> Result<String, CallError> {
+        let call = self.call("PortForward", &request.pod_sandbox_id);
+        let answer = self.runtime.clone().port_forward(request);
+        call.send(answer, |reply| answers::text("url", reply.url)).await
+    }
+    async fn update_runtime_config(&self, networks: &str) -> Result<(), CallError> {
+        let network = v1::NetworkConfig { pod_cidr: networks.to_owned() };
+        let config = v1::RuntimeConfig { network_config: Some(network) };
+        let request = v1::UpdateRuntimeConfigRequest { runtime_config: Some(config) };
+        let call = self.call("UpdateRuntimeConfig", networks);
+        call.send(self.runtime.clone().update_runtime_config(request), nothing).await
+    }
+    async fn checkpoint_container(
+        &self,
+        request: v1::CheckpointContainerRequest,
+    ) -> Result<(), CallError> {
+        let seconds = u64::try_from(request.timeout).unwrap_or_default();
+        // The runtime keeps the time it is given; it may need a moment to answer.
+        let limit = self.request_timeout.saturating_add(Duration::from_secs(seconds));
+        let call = self.call("CheckpointContainer", &request.container_id).within(Some(limit));
+        call.send(self.runtime.clone().checkpoint_container(request), nothing).await
+    }
     async fn reopen_container_log(&self, id: &str) -> Result<(), CallError> {
         let call = self.call("ReopenContainerLog", id);
         let request = v1::ReopenContainerLogRequest { container_id: id.to_owned() };

@@ -93,6 +93,25 @@ pub trait Runtime: Send + Sync + 'static {
     ) -> Result<v1::ExecSyncResponse, CallError>;
     /// Prepares a streamed command; returns the URL to stream it over.
     async fn exec(&self, request: v1::ExecRequest) -> Result<String, CallError>;
+    /// Prepares streams to what a container runs; returns the URL to stream over.
+    async fn attach(&self, request: v1::AttachRequest) -> Result<String, CallError> {
+        Err(CallError::unimplemented("Attach", &request.container_id))
+    }
+    /// Prepares connections to ports of a pod; returns the URL to stream over.
+    async fn port_forward(&self, request: v1::PortForwardRequest) -> Result<String, CallError> {
+        Err(CallError::unimplemented("PortForward", &request.pod_sandbox_id))
+    }
+    /// Tells the runtime the pods' networks, joined by commas.
+    async fn update_runtime_config(&self, networks: &str) -> Result<(), CallError> {
+        Err(CallError::unimplemented("UpdateRuntimeConfig", networks))
+    }
+    /// Saves the state of a container to a file.
+    async fn checkpoint_container(
+        &self,
+        request: v1::CheckpointContainerRequest,
+    ) -> Result<(), CallError> {
+        Err(CallError::unimplemented("CheckpointContainer", &request.container_id))
+    }
     /// Opens the container's log anew after the old file was moved away.
     async fn reopen_container_log(&self, id: &str) -> Result<(), CallError>;
     /// What running containers use.

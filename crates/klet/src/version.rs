@@ -3,7 +3,7 @@
 use kubelet_config::VersionRequest;
 
 /// The Kubernetes release whose kubelet this agent stands in for.
-pub const KUBERNETES: &str = "v1.36.4";
+pub const KUBERNETES: &str = kubelet_config::KUBERNETES_VERSION;
 
 /// The answer of `klet version`.
 pub fn klet() -> String {

@@ -113,7 +113,7 @@ fn check_lists_every_problem() {
     let (code, stdout, _) = klet(&[
         "check",
         &config,
-        "--kubeconfig=/k",
+        "--bootstrap-kubeconfig=/k",
         "--sync-frequency=soon",
         "--healthz-port=0",
         "--image-service-endpoint=tcp://localhost:1",
@@ -126,7 +126,7 @@ fn check_lists_every_problem() {
             "port is 70000",
             "maxPods is -1",
             "\"Nope\"",
-            "standalone only",
+            "does not obtain certificates",
             "--sync-frequency",
             "imageServiceEndpoint is \"tcp://localhost:1\"",
             "A start would fail.",

@@ -24,6 +24,9 @@ pub mod quantity;
 mod validate;
 pub mod wire;
 
+/// The release of Kubernetes whose kubelet this one stands in for.
+pub const KUBERNETES_VERSION: &str = "v1.36.4";
+
 pub use config::Config;
 pub use files::{Disk, Files};
 pub use flags::{Flags, VersionRequest};

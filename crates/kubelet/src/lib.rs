@@ -25,6 +25,7 @@ pub mod pod_workers;
 pub mod status_manager;
 pub mod why;
 pub mod server;
+pub mod join;
 pub mod wiring;
 mod machine;
 mod node_checks;

@@ -131,6 +131,21 @@ impl Runtime for Metered {
     async fn exec(&self, request: v1::ExecRequest) -> Result<String, CallError> {
         self.count("exec", self.inner.exec(request)).await
     }
+    async fn attach(&self, request: v1::AttachRequest) -> Result<String, CallError> {
+        self.count("attach", self.inner.attach(request)).await
+    }
+    async fn port_forward(&self, request: v1::PortForwardRequest) -> Result<String, CallError> {
+        self.count("port_forward", self.inner.port_forward(request)).await
+    }
+    async fn update_runtime_config(&self, networks: &str) -> Result<(), CallError> {
+        self.count("update_runtime_config", self.inner.update_runtime_config(networks)).await
+    }
+    async fn checkpoint_container(
+        &self,
+        request: v1::CheckpointContainerRequest,
+    ) -> Result<(), CallError> {
+        self.count("checkpoint_container", self.inner.checkpoint_container(request)).await
+    }
     async fn reopen_container_log(&self, id: &str) -> Result<(), CallError> {
         self.count("reopen_container_log", self.inner.reopen_container_log(id)).await
     }

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api_client::ApiError;
 use cgroups::Driver;
 use cri::{ClientConfig, CriClient, EndpointError, Runtime};
 use kubelet_config::{Config, Flags};
@@ -22,8 +23,9 @@ use crate::image_manager::ImageSettings;
 use crate::image_manager::docker_config::DockerConfigDirs;
 use crate::image_manager::plugins::{self, ProviderConfigError};
 use crate::image_manager::records::Verification;
+use crate::join::{self, JoinError, JoinSettings, Link};
 use crate::ports::{
-    Fs, HyperFetch, Jitter, Ports, RealFs, RealProbeNet, RealPrograms, RealVolumeHost,
+    Clock, Fs, HyperFetch, Jitter, Ports, RealFs, RealProbeNet, RealPrograms, RealVolumeHost,
     SocketPlugins, SystemClock, Tasks,
 };
 use crate::runtime_manager::sysctl;
@@ -70,6 +72,12 @@ pub enum NodeError {
     /// A port cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The kubeconfig cannot be used.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// There is no client for the API server.
+    #[error("API client: {0}")]
+    Client(#[from] ApiError),
     /// More is reserved than there is.
     #[error("invalid node allocatable configuration: {0}")]
     OverReserved(#[from] OverReserved),
@@ -87,6 +95,7 @@ pub struct Node {
     cgroup_driver: Driver,
     healthz: Option<SocketAddr>,
     read_only: Option<SocketAddr>,
+    join: Option<JoinSettings>,
 }
 
 impl Node {
@@ -95,8 +104,10 @@ impl Node {
         let runtime = &config.runtime;
         let image_endpoint =
             Some(runtime.image_endpoint.clone()).filter(|image| image != &runtime.endpoint);
+        let settings = settings(config, flags)?;
         Ok(Self {
-            settings: settings(config, flags)?,
+            join: join::settings(config, flags, &settings.node_name)?,
+            settings,
             runtime: ClientConfig {
                 runtime_endpoint: runtime.endpoint.clone(),
                 image_endpoint,
@@ -124,6 +135,8 @@ impl Node {
             worker::ask_first(&cgroups, &*runtime, self.cgroup_driver).await;
         }
         let pod_groups = settings.resources.pod_groups.then(|| Arc::clone(&cgroups));
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let link = self.join.map(|join| Link::new(join, Arc::clone(&clock))).transpose()?;
         let ports = Ports {
             runtime,
             cgroups,
@@ -133,8 +146,8 @@ impl Node {
             probe_net: Arc::new(RealProbeNet::default()),
             programs: Arc::new(RealPrograms),
             plugins: Arc::new(SocketPlugins),
-            api: None,
-            clock: Arc::new(SystemClock::new()),
+            api: link.as_ref().map(Link::api),
+            clock,
             jitter: Jitter::seeded(random_seed()),
             tasks: tasks.clone(),
         };
@@ -150,6 +163,9 @@ impl Node {
         let outside = ports.clone();
         let settings = self.settings.clone();
         let agent = Agent::start(self.settings, ports);
+        if let Some(link) = link {
+            link.start(agent.parts(&outside, &settings));
+        }
         let events = NodeEvents::new(agent.view().recorder, &settings.node_name);
         let host = node_checks::Host {
             cgroups: container_manager::config::mount(),

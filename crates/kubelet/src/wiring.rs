@@ -7,11 +7,13 @@ use kubelet_model::{EventObject, EventType};
 use tokio::sync::{Semaphore, watch};
 
 use crate::allocation::Allocations;
-use crate::events::Recorder;
+use crate::events::{NodeEvents, Recorder};
 use crate::image_manager::Images;
+use crate::join::AgentParts;
 use crate::metered::Metered;
 use crate::metrics::Metrics;
-use crate::pleg::Observations;
+use crate::object_cache::Objects;
+use crate::pleg::{Observations, RuntimeStateReader};
 use crate::pod_manager::{ApiCopies, Mirrors};
 use crate::pod_sources::{ApiSource, UrlNews};
 use crate::pod_workers::{self, Shared};
@@ -36,6 +38,8 @@ pub struct Agent {
     url_news: UrlNews,
     volumes: Volumes,
     node_identity: watch::Sender<Option<String>>,
+    runtime: RuntimeStateReader,
+    objects: Objects,
 }
 
 impl Agent {
@@ -76,6 +80,7 @@ impl Agent {
             let mirrors = Mirrors { api, node_name, node, desired, copies, statuses, jitter };
             ports.tasks.spawn_vital("mirrors", mirrors.run());
         }
+        let (of_runtime, of_pods) = (runtime.clone(), objects.clone());
         let lanes = settings.lanes;
         let settings = Arc::new(settings);
         let drivers = plugin_manager::start(&settings.root_dir, &ports);
@@ -108,12 +113,21 @@ impl Agent {
             url_news,
             volumes,
             node_identity,
+            runtime: of_runtime,
+            objects: of_pods,
         }
     }
 
-    /// Takes the uid of the node's own object: mirrors are owned by it.
-    pub fn node_identity(&self) -> watch::Sender<Option<String>> {
-        self.node_identity.clone()
+    /// What ties the agent to its cluster takes from it, and gives it.
+    pub fn parts(&self, ports: &Ports, settings: &Settings) -> AgentParts {
+        AgentParts {
+            ports: ports.clone(),
+            runtime: self.runtime.clone(),
+            root_dir: settings.root_dir.clone(),
+            objects: self.objects.clone(),
+            identity: self.node_identity.clone(),
+            events: NodeEvents::new(self.recorder.clone(), &settings.node_name),
+        }
     }
 
     /// Every pod the agent knows, with its status.

@@ -8,7 +8,7 @@ use crate::problem::Problem;
 
 impl Check<'_> {
     pub(super) fn command_line(&mut self) {
-        self.standalone();
+        self.bootstrap();
         self.node_labels();
         self.node_ip();
         let flags = self.flags;
@@ -41,18 +41,12 @@ impl Check<'_> {
         }
     }
 
-    /// Joining a cluster needs an API client, which this release does not have.
-    fn standalone(&mut self) {
-        let flags = self.flags;
-        for (name, given) in [
-            ("kubeconfig", &flags.kubeconfig),
-            ("bootstrap-kubeconfig", &flags.bootstrap_kubeconfig),
-        ] {
-            if given.is_some() {
-                let wrong =
-                    "this release runs standalone only and cannot join a cluster; remove the flag";
-                self.problems.push(Problem::flag(name, wrong));
-            }
+    /// What a node needs to be given a certificate, which this release does not ask for.
+    fn bootstrap(&mut self) {
+        if self.flags.bootstrap_kubeconfig.is_some() {
+            let wrong = "this release does not obtain certificates by itself; give --kubeconfig \
+                         with the credentials of the node instead";
+            self.problems.push(Problem::flag("bootstrap-kubeconfig", wrong));
         }
     }
 

@@ -367,8 +367,8 @@ fn command_line() {
     let label = |key: &str, value: &str| {
         with(&|f| drop(f.node_labels.insert(key.to_owned(), value.to_owned())))
     };
-    assert!(with(&|f| f.kubeconfig = Some("/k".into())).contains("standalone only"));
-    assert!(with(&|f| f.bootstrap_kubeconfig = Some("/k".into())).contains("standalone only"));
+    assert_eq!(with(&|f| f.kubeconfig = Some("/k".into())), "");
+    assert!(with(&|f| f.bootstrap_kubeconfig = Some("/k".into())).contains("--kubeconfig"));
     assert!(with(&|f| f.cloud_provider = Some("aws".into())).contains("external"));
     assert_eq!(with(&|f| f.cloud_provider = Some("external".into())), "");
     assert!(with(&|f| f.exit_on_lock_contention = true).contains("--lock-file"));

@@ -171,7 +171,7 @@ impl Asks {
         loop {
             let pause = match self.tokens.get(&request).await {
                 Ok(token) => {
-                    self.answers.know(key, Some(Arc::new(object(key, token.text()))));
+                    self.answers.know(key, Some(Arc::new(object(key, &token.secret))));
                     let next = self.tokens.next_refresh(&request);
                     let left = next.map(|at| at.duration_since(self.clock.wall()));
                     left.and_then(|left| Duration::try_from(left).ok()).unwrap_or(TOKEN_PAUSE)
