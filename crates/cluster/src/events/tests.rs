@@ -68,6 +68,11 @@ fn event(key: u64, count: u32) -> EventReport {
     }
 }
 
+/// The agent runs it as a task.
+fn spawnable<F: Future<Output = ()> + Send + 'static>(work: F) -> F {
+    work
+}
+
 /// Writes events to a server with these answers; returns what it was asked and when.
 async fn write(
     events: Vec<EventReport>,
@@ -82,15 +87,13 @@ async fn write(
     for event in events {
         sink.push(event);
     }
-    let counts = sink.clone();
-    drop(sink);
-    // It runs until the last sink is gone.
+    // It would run until the last sink is gone.
     tokio::select! {
-        () = writer.run() => {}
+        () = spawnable(writer.run()) => {}
         () = tokio::time::sleep(Duration::from_secs(3600)) => {}
     }
     let asked = server.asked.lock().unwrap().clone();
-    (asked, counts.counts())
+    (asked, sink.counts())
 }
 
 #[test]
