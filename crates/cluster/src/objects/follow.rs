@@ -121,8 +121,7 @@ impl Follow {
             }
             Some(Err(error)) => Some(self.fail(error)),
             None => {
-                let begun = self.watch.take().map(|(begun, _)| begun);
-                if begun.is_some_and(|begun| begun.elapsed() < SHORT) {
+                if !self.end_watch() {
                     self.pause(None);
                 }
                 None
@@ -130,8 +129,18 @@ impl Follow {
         }
     }
 
+    /// Ends a watch; returns whether there was one that lasted: then the server is well.
+    fn end_watch(&mut self) -> bool {
+        let begun = self.watch.take().map(|(begun, _)| begun);
+        let lasted = begun.is_some_and(|begun| begun.elapsed() >= SHORT);
+        if lasted {
+            self.failures = 0;
+        }
+        lasted
+    }
+
     fn fail(&mut self, error: ApiError) -> Seen {
-        self.watch = None;
+        self.end_watch();
         if error.is_expired() {
             self.revision = None;
         }
@@ -164,5 +173,143 @@ impl Follow {
             "{path}&watch=true&allowWatchBookmarks=true&resourceVersion={revision}\
              &timeoutSeconds={limit}"
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use serde_json::json;
+    use tokio::time::sleep;
+
+    use super::super::CONFIG_MAPS;
+    use super::*;
+
+    /// What a watch tells after how many milliseconds; it ends after the last.
+    type Script = VecDeque<Line>;
+    type Line = (u64, Result<WatchEvent, ApiError>);
+
+    /// Always the same list; watches as they are told.
+    struct Server {
+        list: Value,
+        watches: Mutex<VecDeque<Result<Script, ApiError>>>,
+        /// Milliseconds since the start, and the end of the path.
+        asked: Mutex<Vec<(u128, String)>>,
+        begun: Instant,
+    }
+
+    struct Told(Script);
+
+    #[async_trait]
+    impl Watching for Told {
+        async fn next(&mut self) -> Option<Result<WatchEvent, ApiError>> {
+            let (after, event) = self.0.pop_front()?;
+            sleep(Duration::from_millis(after)).await;
+            Some(event)
+        }
+    }
+
+    impl Server {
+        fn note(&self, path: &str) {
+            let query = path.rsplit_once("name%3Da").unwrap().1.to_owned();
+            self.asked.lock().unwrap().push((self.begun.elapsed().as_millis(), query));
+        }
+    }
+
+    #[async_trait]
+    impl Api for Server {
+        async fn call(&self, call: Call) -> Result<Value, ApiError> {
+            self.note(&call.path);
+            Ok(self.list.clone())
+        }
+        async fn watch(&self, path: &str) -> Result<Box<dyn Watching>, ApiError> {
+            self.note(path);
+            let next = self.watches.lock().unwrap().pop_front().expect("another watch");
+            next.map(|script| Box::new(Told(script)) as Box<dyn Watching>)
+        }
+    }
+
+    fn refused(code: u16, after: Option<u64>) -> ApiError {
+        let retry_after = after.map(Duration::from_secs);
+        ApiError::Answered { code, reason: String::new(), message: "no".into(), retry_after }
+    }
+
+    fn object(name: &str, revision: &str) -> Value {
+        json!({"metadata": {"name": name, "namespace": "ns", "resourceVersion": revision}})
+    }
+
+    fn event(change: Change, name: &str, revision: &str) -> Result<WatchEvent, ApiError> {
+        Ok(WatchEvent { change, object: object(name, revision) })
+    }
+
+    fn follow(list: Value, watches: Vec<Result<Vec<Line>, ApiError>>) -> (Arc<Server>, Follow) {
+        let watches = watches.into_iter().map(|watch| watch.map(Into::into)).collect();
+        let (watches, asked) = (Mutex::new(watches), Mutex::default());
+        let server = Arc::new(Server { list, watches, asked, begun: Instant::now() });
+        let at = Address::new(CONFIG_MAPS, "ns", "a");
+        let api = Arc::clone(&server) as Arc<dyn Api>;
+        (server, Follow::new(api, at, false, Arc::new(|_| Duration::ZERO)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_object_is_told_of_and_nothing_twice() {
+        let list = json!({"metadata": {"resourceVersion": "5"},
+            "items": [object("other", "4"), object("a", "3")]});
+        let (server, mut follow) = follow(
+            list,
+            vec![
+                Ok(vec![
+                    (0, event(Change::Modified, "other", "6")),
+                    (0, event(Change::Modified, "a", "7")),
+                    (2000, event(Change::Bookmark, "", "9")),
+                ]),
+                Ok(vec![
+                    (0, event(Change::Deleted, "other", "10")),
+                    (0, event(Change::Deleted, "a", "11")),
+                ]),
+            ],
+        );
+        assert_eq!(follow.next().await, Seen::Present(object("a", "3")));
+        assert_eq!(follow.next().await, Seen::Present(object("a", "7")));
+        assert_eq!(follow.next().await, Seen::Absent);
+        let watch = |revision: u32| {
+            let rest = "&watch=true&allowWatchBookmarks=true&resourceVersion=";
+            format!("{rest}{revision}&timeoutSeconds=1800")
+        };
+        let expected = [(0, "&resourceVersion=0".to_owned()), (0, watch(5)), (2000, watch(9))];
+        assert_eq!(*server.asked.lock().unwrap(), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_are_paced_and_what_is_too_old_is_listed_anew() {
+        let list = json!({"metadata": {"resourceVersion": "5"}, "items": []});
+        let (server, mut follow) = follow(
+            list,
+            vec![
+                Err(refused(500, None)),
+                Err(refused(429, Some(7))),
+                Err(refused(429, Some(9_999_999))),
+                Ok(vec![]),
+                // It lasted: what failed before is over.
+                Ok(vec![(5000, Err(refused(410, None)))]),
+                Ok(vec![(0, event(Change::Added, "a", "6"))]),
+            ],
+        );
+        for expected in ["absent", "500", "429", "429", "410", "absent", "present"] {
+            let seen = match follow.next().await {
+                Seen::Present(_) => "present".to_owned(),
+                Seen::Absent => "absent".to_owned(),
+                Seen::Failing(error) => error.code().unwrap().to_string(),
+            };
+            assert_eq!(seen, expected);
+        }
+        let asked = server.asked.lock().unwrap();
+        let times: Vec<u128> = asked.iter().map(|(at, _)| *at).collect();
+        // List, three refusals, a watch that ends at once, one that lasts, list, watch.
+        assert_eq!(times, [0, 0, 800, 7_800, 307_800, 314_200, 320_000, 320_000]);
+        assert_eq!(asked[6].1, "", "not from the server's memory");
     }
 }

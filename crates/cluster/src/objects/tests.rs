@@ -188,6 +188,11 @@ impl Case {
     }
 }
 
+/// The agent runs it as a task.
+fn spawnable<F: Future<Output = ()> + Send + 'static>(work: F) -> F {
+    work
+}
+
 /// Runs a test beside what it tests.
 async fn run(strategy: Strategy, test: impl AsyncFnOnce(Case)) {
     let (server, diary) = (Arc::new(Fake::default()), Arc::new(Diary::default()));
@@ -205,7 +210,7 @@ async fn run(strategy: Strategy, test: impl AsyncFnOnce(Case)) {
     let (objects, reader) =
         new(connect, settings, receiver, listener, Arc::new(|_| Duration::ZERO));
     let case = Case { server, diary, wanted, reader };
-    tokio::join!(objects.run(), test(case));
+    tokio::join!(spawnable(objects.run()), test(case));
 }
 
 fn map(name: &str) -> Address {
