@@ -294,13 +294,13 @@ impl Runtime for CriClient {
     }
     async fn attach(&self, request: v1::AttachRequest) -> Result<String, CallError> {
         let call = self.call("Attach", &request.container_id);
-        let answer = self.runtime.clone().attach(request);
-        call.send(answer, |reply| answers::text("url", reply.url)).await
+        let mut runtime = self.runtime.clone();
+        call.send(runtime.attach(request), |reply| answers::text("url", reply.url)).await
     }
     async fn port_forward(&self, request: v1::PortForwardRequest) -> Result<String, CallError> {
         let call = self.call("PortForward", &request.pod_sandbox_id);
-        let answer = self.runtime.clone().port_forward(request);
-        call.send(answer, |reply| answers::text("url", reply.url)).await
+        let mut runtime = self.runtime.clone();
+        call.send(runtime.port_forward(request), |reply| answers::text("url", reply.url)).await
     }
     async fn update_runtime_config(&self, networks: &str) -> Result<(), CallError> {
         let network = v1::NetworkConfig { pod_cidr: networks.to_owned() };

@@ -127,6 +127,7 @@ impl Agent {
             objects: self.objects.clone(),
             identity: self.node_identity.clone(),
             events: NodeEvents::new(self.recorder.clone(), &settings.node_name),
+            recorder: self.recorder.clone(),
         }
     }
 

@@ -99,6 +99,18 @@ impl Address {
         Self { resource, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
+    /// Where an object is; `None` for tokens, which are made when they are asked for.
+    pub fn of(key: &ObjectKey) -> Option<Self> {
+        let resource = match key.kind {
+            ObjectKind::ConfigMap => CONFIG_MAPS,
+            ObjectKind::Secret => SECRETS,
+            ObjectKind::PersistentVolume => VOLUMES,
+            ObjectKind::PersistentVolumeClaim => CLAIMS,
+            ObjectKind::ServiceAccountToken => return None,
+        };
+        Some(Self::new(resource, &key.namespace, &key.name))
+    }
+
     /// What manifests call it, if they know its kind.
     pub fn key(&self) -> Option<ObjectKey> {
         let kind = match self.resource {
@@ -133,18 +145,6 @@ impl Address {
     /// What users are told of an object that is not there.
     pub(super) fn not_found(&self) -> String {
         format!("{} {} not found", self.resource.shown, quote::go(&self.name))
-    }
-}
-
-impl From<&ObjectKey> for Address {
-    fn from(key: &ObjectKey) -> Self {
-        let resource = match key.kind {
-            ObjectKind::ConfigMap => CONFIG_MAPS,
-            ObjectKind::Secret => SECRETS,
-            ObjectKind::PersistentVolume => VOLUMES,
-            ObjectKind::PersistentVolumeClaim => CLAIMS,
-        };
-        Self::new(resource, &key.namespace, &key.name)
     }
 }
 
@@ -198,7 +198,7 @@ mod tests {
         use ObjectKind::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
         for kind in [ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim] {
             let key = ObjectKey::new(kind, "ns", "n");
-            assert_eq!(Address::from(&key).key(), Some(key));
+            assert_eq!(Address::of(&key).unwrap().key(), Some(key));
         }
         assert_eq!(Address::new(SERVICES, "ns", "n").key(), None);
     }

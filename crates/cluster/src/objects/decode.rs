@@ -43,6 +43,7 @@ pub fn config_object(key: &ObjectKey, mut object: Value) -> Result<ConfigObject,
                 }
             }
         }
+        ObjectKind::ServiceAccountToken => return Err("a token is no stored object".to_owned()),
     }
     Ok(decoded)
 }

@@ -25,6 +25,10 @@ impl Key {
         parts.hash(&mut hasher);
         Self(hasher.finish())
     }
+
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
 }
 
 impl<V> Lru<V> {
@@ -50,6 +54,15 @@ impl<V> Lru<V> {
         self.uses += 1;
         self.by_use.insert(self.uses, key);
         self.by_key.insert(key, (self.uses, value));
+    }
+
+    /// Looks at every entry, from the one put longest ago to the newest.
+    pub(super) fn each(&self, mut look: impl FnMut(Key, &V)) {
+        for key in self.by_use.values() {
+            if let Some((_, value)) = self.by_key.get(key) {
+                look(*key, value);
+            }
+        }
     }
 
     /// Values from the one put longest ago to the newest.

@@ -57,6 +57,10 @@ struct News {
     message: String,
 }
 
+/// Is told every event that was let through, with a number that is the same for events
+/// that only happened again.
+pub type OnEvent = Box<dyn Fn(u64, &Event) + Send + Sync>;
+
 /// Takes events. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
@@ -69,6 +73,7 @@ struct Record {
     events: Lru<Event>,
     /// By the first word of the message too: it names the kind of a probe.
     newest: Lru<Event>,
+    on_event: Option<OnEvent>,
 }
 
 impl Recorder {
@@ -78,6 +83,7 @@ impl Recorder {
             correlator: Correlator::new(),
             events: Lru::new(EVENTS_MAX),
             newest: Lru::new(EVENTS_MAX),
+            on_event: None,
         };
         Self { clock, record: Arc::new(Mutex::new(record)) }
     }
@@ -106,11 +112,23 @@ impl Recorder {
             record.newest.put(key, event);
         }
         match record.correlator.correlate(news, wall, now) {
-            Some((key, event)) => record.events.put(key, event),
+            Some((key, event)) => {
+                if let Some(tell) = &record.on_event {
+                    tell(key.number(), &event);
+                }
+                record.events.put(key, event);
+            }
             None => {
                 tracing::debug!(?object, reason, "event held back: too many about this object");
             }
         }
+    }
+
+    /// Has somebody told of every event, also of those that are kept already.
+    pub fn tell(&self, on_event: OnEvent) {
+        let mut record = self.lock();
+        record.events.each(|key, event| on_event(key.number(), event));
+        record.on_event = Some(on_event);
     }
 
     /// Every event kept, in the order they last happened.

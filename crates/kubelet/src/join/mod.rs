@@ -21,7 +21,7 @@ use cluster::objects::{Connect, Settings as ObjectSettings, ttl};
 use cluster::tokens::Tokens;
 use tokio::sync::watch;
 
-use crate::events::NodeEvents;
+use crate::events::{NodeEvents, Recorder};
 use crate::object_cache::Objects;
 use crate::pleg::RuntimeStateReader;
 use crate::ports::Ports;
@@ -53,6 +53,8 @@ pub struct AgentParts {
     pub identity: watch::Sender<Option<String>>,
     /// Takes what happens to the node.
     pub events: NodeEvents,
+    /// Every event.
+    pub recorder: Recorder,
 }
 
 impl Link {
@@ -73,7 +75,7 @@ impl Link {
 
     /// Starts everything that ties the agent to its cluster.
     pub fn start(self, agent: AgentParts) -> NodeHandle {
-        let AgentParts { ports, runtime, root_dir, objects, identity, events } = agent;
+        let AgentParts { ports, runtime, root_dir, objects, identity, events, recorder } = agent;
         let Self { settings, client, clock } = self;
         let tasks = ports.tasks.clone();
         let jitter = ports.jitter.clone();
@@ -116,6 +118,7 @@ impl Link {
             }
         });
         let of_node = handle.node();
+        let (of_api, of_spread) = (Arc::clone(&api), Arc::clone(&spread));
         let keeper = ObjectKeeper {
             cache: objects,
             connect,
@@ -130,11 +133,17 @@ impl Link {
                     ttl(own.map(|(_, value)| value))
                 }),
             },
-            spread: Arc::clone(&spread),
+            spread: of_spread.clone(),
             tokens: Arc::new(Tokens::new(api, clock, spread)),
             clock: Arc::clone(&ports.clock),
         };
         tasks.spawn_vital("object keeper", keeper.run());
+        let (qps, burst) = settings.events.unwrap_or_default();
+        let node_name = settings.node.name.clone();
+        let of_events = cluster::events::Settings { node_name, qps, burst };
+        let (sink, writer) = cluster::events::new(of_api, of_events, of_spread);
+        recorder.tell(Box::new(move |key, event| sink.push(reports::event(key, event))));
+        tasks.spawn_vital("event writer", writer.run());
         handle
     }
 }

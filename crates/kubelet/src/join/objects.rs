@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::objects::{self, Address, Listener, Reader, Resource, Trouble, Use, Wanted};
+use cluster::objects::{self, Address, Listener, Reader, Trouble, Use, Wanted};
 use cluster::tokens::{BoundPod, Tokens};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -111,29 +111,17 @@ async fn follow(cache: &Objects, wanted: &watch::Sender<Wanted>, asks: &Asks) {
 fn addresses(keys: &BTreeSet<ObjectKey>) -> BTreeMap<Address, Use> {
     let mut all = BTreeMap::new();
     for key in keys {
-        if let Some(at) = address(key) {
+        if let Some(at) = Address::of(key) {
             all.insert(at, Use::Held);
         }
     }
     all
 }
 
-/// Where an object is; `None` for tokens, which are made when they are asked for.
-fn address(key: &ObjectKey) -> Option<Address> {
-    let resource: Resource = match key.kind {
-        ObjectKind::ConfigMap => objects::CONFIG_MAPS,
-        ObjectKind::Secret => objects::SECRETS,
-        ObjectKind::PersistentVolume => objects::VOLUMES,
-        ObjectKind::PersistentVolumeClaim => objects::CLAIMS,
-        ObjectKind::ServiceAccountToken => return None,
-    };
-    Some(Address::new(resource, &key.namespace, &key.name))
-}
-
 impl Asks {
     async fn keep(&self, key: ObjectKey, stopped: oneshot::Receiver<()>) {
         let work = async {
-            match (address(&key), TokenAsk::of(&key)) {
+            match (Address::of(&key), TokenAsk::of(&key)) {
                 (Some(at), _) => self.keep_object(&key, &at).await,
                 (None, Some(ask)) => self.keep_token(&key, &ask).await,
                 (None, None) => {}

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use api_client::ApiClient;
 use async_trait::async_trait;
+use cluster::events::{EventReport, Involved};
 use cluster::node::{NodeEvent, NodeHandle, Reports};
 use cri::Runtime;
-use kubelet_model::EventType;
+use kubelet_model::{EventObject, EventType};
 use tokio::sync::watch;
 
-use crate::events::NodeEvents;
+use crate::events::{Event, NodeEvents};
 use crate::pleg::RuntimeStateReader;
 
 /// Tells events, the runtime and the client.
@@ -39,6 +40,39 @@ impl Reports for NodeReports {
 
     async fn reconnect(&self) {
         self.client.reconnect().await;
+    }
+}
+
+/// An event as it is written to the API server.
+pub(super) fn event(key: u64, event: &Event) -> EventReport {
+    let object = match event.object.clone() {
+        EventObject::Node(name) => Involved {
+            kind: "Node".to_owned(),
+            // As upstream: it may not know its uid yet.
+            uid: name.clone(),
+            name,
+            ..Involved::default()
+        },
+        EventObject::Pod { uid, name, namespace, field_path } => Involved {
+            kind: "Pod".to_owned(),
+            api_version: "v1".to_owned(),
+            uid: uid.as_str().to_owned(),
+            name,
+            namespace,
+            field_path,
+            ..Involved::default()
+        },
+    };
+    EventReport {
+        key,
+        object,
+        kind: event.kind,
+        reason: event.reason.to_owned(),
+        message: event.message.clone(),
+        count: event.count,
+        first: event.first,
+        last: event.last,
+        annotations: Vec::new(),
     }
 }
 
