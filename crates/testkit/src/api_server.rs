@@ -11,11 +11,13 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
+use api_client::Call;
 use apiserver::auth::TokenIssuer;
 use apiserver::certificates::Authority;
+use apiserver::direct::Direct;
 use apiserver::serve::{Credentials, Handler, Wrap, kubeconfig};
 use apiserver::store::Key;
-use apiserver::{Api, ApiServer, Settings, StaticToken, Store};
+use apiserver::{Api, ApiServer, Settings, StaticToken, Store, User};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -149,6 +151,21 @@ impl TestApi {
     pub fn object(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let key = Key { resource: resource.into(), namespace: namespace.into(), name: name.into() };
         self.store.get(&key).map(|stored| stored.value())
+    }
+
+    /// Asks as somebody who may do anything, without a connection.
+    pub fn ask(&self, call: Call) -> Result<Value> {
+        let running = self.running.as_ref().context("the API server is paused")?;
+        let user = User::new("kubernetes-admin", ["system:masters"]);
+        let direct = Direct::new(Arc::clone(&running.api), user);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let what = format!("{} {}", call.method, call.path);
+        runtime.block_on(async { api_client::Api::call(&direct, call).await }).context(what)
+    }
+
+    /// Writes a kubeconfig of a node, which may do what nodes may.
+    pub fn node_kubeconfig(&self, node: &str) -> Result<PathBuf> {
+        self.kubeconfig(&format!("system:node:{node}"), Some("system:nodes"))
     }
 
     /// Writes a kubeconfig of somebody who may do anything.

@@ -13,6 +13,7 @@
 pub mod api_server;
 pub mod binaries;
 pub mod cleanup;
+pub mod cluster;
 pub mod container_log;
 pub mod containerd;
 pub mod cri_client;
@@ -36,6 +37,7 @@ pub mod upstream;
 pub mod wait;
 
 pub use api_server::{ApiOptions, TestApi};
+pub use cluster::Cluster;
 pub use container_log::ContainerLog;
 pub use containerd::{Containerd, ContainerdOptions};
 pub use image::Image;

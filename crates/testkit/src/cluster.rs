@@ -1,0 +1,105 @@
+//! A node in a cluster of its own: klet, containerd and a small API server.
+//!
+//! Owns all three. The node has the rights that nodes have; the test asks the server
+//! as somebody who may do anything.
+
+use anyhow::{Context, Result};
+use api_client::{Call, path};
+use serde_json::{Value, json};
+
+use crate::api_server::{ApiOptions, TestApi};
+use crate::manifest::PodManifest;
+use crate::node::{Node, NodeOptions};
+
+/// The node and its API server.
+pub struct Cluster {
+    // In this order: klet ends before its server does.
+    /// The node.
+    pub node: Node,
+    /// The server.
+    pub api: TestApi,
+}
+
+impl Cluster {
+    /// A node that has joined.
+    pub fn start() -> Result<Self> {
+        Self::start_with(ApiOptions::default(), Value::Null)
+    }
+
+    /// A node that has joined, of an API server that differs from the usual one, with
+    /// further fields in its configuration.
+    pub fn start_with(options: ApiOptions, config: Value) -> Result<Self> {
+        let mut node = Node::start_with(NodeOptions { klet_absent: true, ..Default::default() })?;
+        let api = TestApi::start(node.containerd.dir(), options)?;
+        api.ask(Call::post(
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            json!({
+                "metadata": {"name": "nodes"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node"},
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}],
+            }),
+        ))?;
+        let kubeconfig = api.node_kubeconfig(node.klet.node_name())?;
+        node.klet.add_flag("kubeconfig", &kubeconfig);
+        node.klet.configure(config)?;
+        node.klet.launch()?;
+        node.klet.wait_healthy()?;
+        Ok(Self { node, api })
+    }
+
+    /// Creates a pod that is bound to the node; returns its uid.
+    pub fn create_pod(&self, pod: &PodManifest) -> Result<String> {
+        let mut object: Value = serde_json::from_str(&pod.to_json())?;
+        object["spec"]["nodeName"] = self.node.klet.node_name().into();
+        let made = self.api.ask(Call::post(&path("api/v1", "default", &["pods"]), object))?;
+        Ok(made["metadata"]["uid"].as_str().context("a pod has a uid")?.to_owned())
+    }
+
+    /// Creates an object in the default namespace.
+    pub fn create(&self, resource: &str, object: Value) -> Result<Value> {
+        self.api.ask(Call::post(&path("api/v1", "default", &[resource]), object))
+    }
+
+    /// Asks for a pod to be deleted, as `kubectl delete` does.
+    pub fn delete_pod(&self, name: &str, grace: Option<u32>) -> Result<()> {
+        let options = match grace {
+            Some(seconds) => json!({"gracePeriodSeconds": seconds}),
+            None => json!({}),
+        };
+        let place = path("api/v1", "default", &["pods", name]);
+        self.api.ask(Call::delete(&place, options)).map(drop)
+    }
+
+    /// A pod as the server has it.
+    pub fn pod(&self, name: &str) -> Option<Value> {
+        self.api.object("pods", "default", name)
+    }
+
+    /// Waits for what the server has of a pod.
+    pub fn wait_pod(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
+        self.node.eventually(&format!("pod {name} {what}"), || {
+            let pod = self.pod(name).context("the server has no such pod")?;
+            let said = format!("{:#}", pod["status"]);
+            is(&pod).then_some(pod).with_context(|| format!("its status is {said}"))
+        })
+    }
+
+    /// Waits until the server knows that a pod is ready.
+    pub fn wait_ready(&self, name: &str) -> Result<Value> {
+        self.wait_pod(name, "to be ready", |pod| condition(pod, "Ready") == Some("True"))
+    }
+
+    /// Waits until the server has no pod of that name.
+    pub fn wait_gone(&self, name: &str) -> Result<()> {
+        self.node.eventually(&format!("pod {name} to be gone"), || match self.pod(name) {
+            None => Ok(()),
+            Some(pod) => anyhow::bail!("it is there: {:#}", pod["status"]),
+        })
+    }
+}
+
+/// The status of an object's condition.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    conditions.iter().find(|one| one["type"] == kind)?["status"].as_str()
+}
