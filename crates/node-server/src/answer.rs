@@ -110,11 +110,17 @@ pub(crate) fn bad_request() -> Reply {
 /// Holds on to the sign that a request is being answered until its body is gone.
 pub(crate) struct Held {
     body: Body,
-    _answering: Answering,
+    _answering: Option<Answering>,
 }
 
 impl Held {
     pub(crate) fn new(reply: Reply, answering: Answering) -> Response<Self> {
+        let mut answering = Some(answering);
+        if reply.status() == StatusCode::SWITCHING_PROTOCOLS
+            && let Some(answering) = answering.take()
+        {
+            answering.for_good();
+        }
         reply.map(|body| Self { body, _answering: answering })
     }
 }

@@ -105,7 +105,7 @@ async fn serve(
             return streams::port_forward(shared, peer, &names, &query, request).await;
         }
         Route::Disabled(why) => return answer::error(StatusCode::METHOD_NOT_ALLOWED, why),
-        Route::NoRoute => return answer::no_route(),
+        Route::Nothing => return answer::no_route(),
         Route::NoMethod(allowed) => return answer::no_method(allowed),
         Route::Slash | Route::Unknown => return answer::unknown_path(),
     };

@@ -12,7 +12,7 @@ use crate::view::NodeView;
 /// All checks together; why one fails is only told where each is asked alone.
 pub(crate) async fn all(view: &dyn NodeView, query: &Query) -> Reply {
     let mut unknown: Vec<&str> = Vec::new();
-    for name in query.all("exclude").filter(|name| !name.is_empty() || query.has("exclude")) {
+    for name in query.all("exclude") {
         if !unknown.contains(&name) {
             unknown.push(name);
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use api_client::Clock;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::auth::{AuthenticationOptions, Authenticator, AuthorizationOptions, Authorizer};
 use crate::connection;
@@ -19,6 +19,9 @@ use crate::view::NodeView;
 
 /// How long to wait when accepting fails, as it does without free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How often it is told that there is no room.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Work for somebody to run.
 pub type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -70,6 +73,8 @@ pub(crate) struct Shared {
 pub struct NodeServer {
     shared: Arc<Shared>,
     slots: Arc<Slots>,
+    /// When it was last told that there is no room.
+    told_full: Option<Instant>,
 }
 
 impl NodeServer {
@@ -87,11 +92,12 @@ impl NodeServer {
             spawn: options.spawn,
             view,
         };
-        Self { shared: Arc::new(shared), slots: Slots::new(options.connections) }
+        let slots = Slots::new(options.connections);
+        Self { shared: Arc::new(shared), slots, told_full: None }
     }
 
     /// Accepts connections until it is dropped; they go on with whoever runs them.
-    pub async fn run(self, listener: TcpListener) {
+    pub async fn run(mut self, listener: TcpListener) {
         loop {
             match listener.accept().await {
                 Ok((stream, from)) => self.accept(stream, from),
@@ -103,9 +109,13 @@ impl NodeServer {
         }
     }
 
-    fn accept(&self, stream: TcpStream, from: SocketAddr) {
+    fn accept(&mut self, stream: TcpStream, from: SocketAddr) {
         let Some((ticket, evicted)) = self.slots.take(from.ip()) else {
-            return tracing::warn!(%from, "no room for another connection");
+            if self.told_full.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+                self.told_full = Some(Instant::now());
+                tracing::warn!(%from, "no room for another connection");
+            }
+            return;
         };
         let shared = Arc::clone(&self.shared);
         (self.shared.spawn)(Box::pin(async move {

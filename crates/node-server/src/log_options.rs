@@ -14,9 +14,9 @@ const INVALID: &str = r#"{"message": "Invalid request."}"#;
 /// Reads and checks the options; streams apart only `if split`.
 pub(crate) fn read(query: &Query, split: bool) -> Result<LogOptions, ViewError> {
     let undecodable = || ViewError::new(400, UNDECODABLE);
-    let number = |name: &str| match query.get(name) {
-        "" => Ok(None),
-        text => text.parse::<i64>().map(Some).map_err(|_| undecodable()),
+    let number = |name: &str| match query.all(name).next() {
+        None => Ok(None),
+        Some(text) => text.parse::<i64>().map(Some).map_err(|_| undecodable()),
     };
     let mut options = LogOptions {
         follow: truth(query, "follow"),
@@ -109,6 +109,7 @@ mod tests {
     fn nonsense_is_refused() {
         for (query, status) in [
             ("tailLines=x", 400),
+            ("tailLines=", 400),
             ("tailLines=99999999999999999999", 400),
             ("tail=some", 400),
             ("sinceTime=yesterday", 400),

@@ -27,16 +27,26 @@ pub(crate) struct Busy(Arc<AtomicBool>);
 impl Busy {
     pub(crate) fn begin(&self) -> Answering {
         self.0.store(true, Ordering::Release);
-        Answering(self.clone())
+        Answering(Some(self.clone()))
     }
 }
 
 /// A request is being answered for as long as this lives.
-pub(crate) struct Answering(Busy);
+pub(crate) struct Answering(Option<Busy>);
+
+impl Answering {
+    /// It was the last: from here on the connection speaks another protocol, and has no
+    /// headers to wait for.
+    pub(crate) fn for_good(mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.0.0.store(false, Ordering::Release);
+        if let Some(Busy(busy)) = &self.0 {
+            busy.store(false, Ordering::Release);
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! those that were authenticated stay. So thousands of connections that never say
 //! anything cost nobody else theirs.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -97,14 +98,15 @@ impl Slots {
 impl Table {
     /// The peer with most connections that showed nothing, the one counted that it wants.
     fn greediest(&self, newcomer: IpAddr) -> Option<IpAddr> {
-        let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
-        for seat in self.seats.values().filter(|seat| !seat.proven) {
-            *counts.entry(seat.peer).or_default() += 1;
+        let mut counts: BTreeMap<IpAddr, (usize, Reverse<u64>)> = BTreeMap::new();
+        for (id, seat) in self.seats.iter().filter(|(_, seat)| !seat.proven) {
+            counts.entry(seat.peer).or_insert((0, Reverse(*id))).0 += 1;
         }
-        if let Some(count) = counts.get_mut(&newcomer) {
+        if let Some((count, _)) = counts.get_mut(&newcomer) {
             *count += 1;
         }
-        counts.into_iter().max_by_key(|(_, count)| *count).map(|(peer, _)| peer)
+        // Among equals, whoever has been here longest.
+        counts.into_iter().max_by_key(|(_, rank)| *rank).map(|(peer, _)| peer)
     }
 
     fn evict_of(&mut self, peer: IpAddr) -> Option<()> {

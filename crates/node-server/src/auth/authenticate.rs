@@ -84,7 +84,7 @@ impl Authenticator {
                         return Some(User::clone(&user).authenticated());
                     }
                     Ok(None) => {}
-                    Err(error) => tracing::info!(%error, "a token was not accepted"),
+                    Err(error) => tracing::debug!(%error, "a token was not accepted"),
                 }
                 wrong = true;
             }

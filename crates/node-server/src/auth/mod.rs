@@ -15,7 +15,7 @@ mod token;
 
 pub(crate) use attributes::{attributes, verb};
 pub use authenticate::AuthenticationOptions;
-pub(crate) use authenticate::{Authenticator, Credentials};
+pub(crate) use authenticate::{Authenticator, Credentials, protocols};
 pub use authorize::AuthorizationOptions;
 pub(crate) use authorize::{Authorizer, Refusal};
 

@@ -82,7 +82,7 @@ pub(crate) enum Route<'a> {
     /// It exists, and is switched off.
     Disabled(&'static str),
     /// There is no such thing below a path that exists.
-    NoRoute,
+    Nothing,
     /// It does not take this method, but these.
     NoMethod(&'static str),
     /// It is the root of a tree, without its slash.
@@ -130,8 +130,8 @@ pub(crate) fn route<'a>(method: &Method, path: &'a str, handlers: &Handlers) -> 
         return if plain { Route::HealthOf(check) } else { Route::Unknown };
     }
     let slash = |tree: &&str| tree.strip_suffix('/') == Some(path);
-    if TREES.iter().any(|tree| slash(tree)) && (handlers.debugging || path == "/stats")
-        || !handlers.debugging && DISABLED_TREES.iter().any(|tree| slash(tree))
+    if TREES.iter().any(&slash) && (handlers.debugging || path == "/stats")
+        || !handlers.debugging && DISABLED_TREES.iter().any(slash)
     {
         return Route::Slash;
     }
@@ -174,7 +174,7 @@ fn debugging<'a>(
         |allowed: &'static str, names: Option<Names<'a>>, make: fn(Names<'a>) -> Route<'a>| {
             match names {
                 Some(names) => service(method, true, allowed, make(names)),
-                None => Route::NoRoute,
+                None => Route::Nothing,
             }
         };
     match tokens[0] {
@@ -199,7 +199,7 @@ fn debugging<'a>(
 /// A service's route: first whether there is one, then whether it takes the method.
 fn service<'a>(method: &Method, found: bool, allowed: &'static str, route: Route<'a>) -> Route<'a> {
     if !found {
-        return Route::NoRoute;
+        return Route::Nothing;
     }
     let takes = allowed.split(", ").any(|allowed| allowed == method.as_str());
     if takes { route } else { Route::NoMethod(allowed) }

@@ -164,6 +164,18 @@ async fn another_bundle_counts_for_connections_that_are_open() {
 }
 
 #[tokio::test]
+async fn streams_can_need_the_right_to_create() {
+    let cluster = cluster();
+    for (create_for_streams, status) in [(false, 400), (true, 403)] {
+        let setup = Setup { create_for_streams, ..delegating(&cluster, false) };
+        let world = World::start(setup).await;
+        let proxier = world.client("proxier", "devs");
+        let told = world.ask(request("GET", "/exec/default/web/app", &[]), Some(&proxier)).await;
+        assert_eq!(told.status, status, "{}", told.body);
+    }
+}
+
+#[tokio::test]
 async fn reviews_say_all_there_is_to_say() {
     /// Remembers what it was asked and allows it.
     struct Asked(std::sync::Mutex<Vec<Value>>);

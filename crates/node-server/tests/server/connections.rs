@@ -1,5 +1,6 @@
 //! TLS, and clients that mean no good.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,10 +76,15 @@ async fn thousands_who_say_nothing_cost_nobody_else_theirs() {
     let mut known = world.connect(HERE, Some(&jane)).await.unwrap();
     known.write_all(b"GET /healthz HTTP/1.1\r\nhost: node\r\n\r\n").await.unwrap();
     assert_eq!(known.read_u8().await.unwrap(), b'H');
-    let mut silent = Vec::new();
-    for n in 0..2000u32 {
+    let mut first = world.tcp(Ipv4Addr::new(127, 0, 1, 1).into()).await.unwrap();
+    let mut silent = VecDeque::new();
+    for n in 0..3000u32 {
         let from = Ipv4Addr::new(127, 0, 1, u8::try_from(n % 3 + 1).unwrap());
-        silent.push(world.tcp(from.into()).await.unwrap());
+        silent.push_back(world.tcp(from.into()).await.unwrap());
+        // Those before were evicted long ago; this process has few descriptors.
+        if silent.len() > 300 {
+            silent.pop_front();
+        }
         if n % 200 == 0 {
             world.get("/healthz").await.is(200, "ok");
         }
@@ -91,8 +97,8 @@ async fn thousands_who_say_nothing_cost_nobody_else_theirs() {
     }
     // The first of the silent ones are gone, the last are not.
     let mut byte = [0];
-    assert_eq!(silent[0].read(&mut byte).await.unwrap(), 0);
-    let last = silent.last_mut().unwrap();
+    assert_eq!(first.read(&mut byte).await.unwrap(), 0);
+    let last = silent.back_mut().unwrap();
     assert!(timeout(Duration::from_millis(50), last.read(&mut byte)).await.is_err());
 }
 

@@ -2,5 +2,7 @@
 
 mod auth;
 mod connections;
+mod pages;
+mod streams;
 mod view;
 mod world;
