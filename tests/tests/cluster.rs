@@ -127,12 +127,16 @@ fn a_pod_that_ends_says_how_and_does_not_run_again() -> Result<()> {
         let ended = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
         assert_eq!(ended["exitCode"], code, "{name}");
     }
-    let before = cluster.pod("bad").context("no pod")?["status"].clone();
+    let told = |cluster: &Cluster| {
+        let status = cluster.pod("bad").context("no pod")?["status"].clone();
+        anyhow::Ok((status["phase"].clone(), status["containerStatuses"].clone()))
+    };
+    let before = told(&cluster)?;
     cluster.node.klet.kill9()?;
     cluster.node.klet.restart()?;
     cluster.create_pod(&talker("later", "x"))?;
     cluster.wait_ready("later")?;
-    assert_eq!(cluster.pod("bad").context("no pod")?["status"], before);
+    assert_eq!(told(&cluster)?, before);
     cluster.delete_pod("bad", Some(30))?;
     cluster.wait_gone("bad")
 }
@@ -208,5 +212,38 @@ fn what_this_release_cannot_run_is_refused() -> Result<()> {
     assert_eq!(pod["status"]["reason"], "Unsupported");
     let message = pod["status"]["message"].as_str().unwrap_or_default();
     assert!(message.contains("spec.volumes[0].gitRepo"), "{message}");
+    Ok(())
+}
+
+#[test]
+fn the_nodes_own_api_asks_who_and_whether() -> Result<()> {
+    let cluster = Cluster::start()?;
+    cluster.create_pod(&talker("web", "hello"))?;
+    cluster.wait_ready("web")?;
+    cluster.node.wait_word("web", "main", "hello")?;
+    let log = "/containerLogs/default/web/main";
+    let masters = Some("system:masters");
+    let answer = cluster.node_get("admin", masters, log)?;
+    assert_eq!((answer.status, answer.body.trim()), (200, "hello"));
+    let answer = cluster.node_get("admin", masters, "/containerLogs/default/web/other")?;
+    assert_eq!(answer.status, 404, "{}", answer.body);
+    let pods: Value = serde_json::from_str(&cluster.node_get("admin", masters, "/pods")?.body)?;
+    assert_eq!(pods["items"][0]["metadata"]["name"], "web");
+    let running = cluster.node_get("admin", masters, "/runningpods/")?;
+    assert!(running.body.contains("\"web\""), "{}", running.body);
+    let config = cluster.node_get("admin", masters, "/configz")?;
+    assert!(config.body.contains("\"clientCAFile\""), "{}", config.body);
+    // The cluster knows this one, and gives it nothing.
+    let answer = cluster.node_get("somebody", None, log)?;
+    assert_eq!(answer.status, 403, "{}", answer.body);
+    let answer = testkit::https_client::ask(cluster.port, "GET", log, None, None)?;
+    assert_eq!(answer.status, 401, "{}", answer.body);
+    let answer = testkit::https_client::ask(cluster.port, "GET", log, None, Some("odd"))?;
+    assert_eq!(answer.status, 401, "{}", answer.body);
+    let issued = cluster.api.authority().client("admin", masters, jiff::Timestamp::now())?;
+    let identity = Some((issued.certificate.as_str(), issued.key.as_str()));
+    let run = "/run/default/web/main?cmd=echo&cmd=done";
+    let answer = testkit::https_client::ask(cluster.port, "POST", run, identity, None)?;
+    assert_eq!((answer.status, answer.body.trim()), (200, "done"));
     Ok(())
 }

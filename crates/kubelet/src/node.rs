@@ -30,7 +30,8 @@ use crate::ports::{
 };
 use crate::runtime_manager::sysctl;
 use crate::server::local::{self, Local, Place};
-use crate::server::{self, ListenError, View};
+use crate::server::secure::{self, SecureError, SecureSettings};
+use crate::server::{self, ListenError};
 use crate::settings::{Settings, UserIds};
 use crate::wiring::Agent;
 use crate::{machine, node_checks, user_ids};
@@ -72,6 +73,9 @@ pub enum NodeError {
     /// A port cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The node's API cannot be served.
+    #[error(transparent)]
+    Secure(#[from] SecureError),
     /// The kubeconfig cannot be used.
     #[error(transparent)]
     Join(#[from] JoinError),
@@ -96,6 +100,7 @@ pub struct Node {
     healthz: Option<SocketAddr>,
     read_only: Option<SocketAddr>,
     join: Option<JoinSettings>,
+    secure: Option<SecureSettings>,
 }
 
 impl Node {
@@ -107,6 +112,8 @@ impl Node {
         let settings = settings(config, flags)?;
         Ok(Self {
             join: join::settings(config, flags, &settings.node_name)?,
+            // A node on its own has nobody who would ask, and nobody to review them.
+            secure: flags.kubeconfig.as_ref().and_then(|_| secure::settings(config, flags)),
             settings,
             runtime: ClientConfig {
                 runtime_endpoint: runtime.endpoint.clone(),
@@ -159,6 +166,7 @@ impl Node {
             // As messages show it: without a password.
             manifest_url: settings.static_pod_url.clone().map(|url| Origin::Url(url).to_string()),
             pod_logs_dir: settings.pod_logs_dir.clone(),
+            root_dir: settings.root_dir.clone(),
         };
         let outside = ports.clone();
         let settings = self.settings.clone();
@@ -177,7 +185,13 @@ impl Node {
             let runtime = Arc::clone(&outside.runtime);
             tasks.spawn(worker::run(groups, runtime, self.cgroup_driver, events));
         }
-        serve_locally(&tasks, &socket, agent.view(), outside, place);
+        let api = outside.api.clone();
+        let Ports { runtime, clock, fs, .. } = outside;
+        let local = Local { view: agent.view(), runtime, clock, fs, place: Arc::new(place) };
+        serve_locally(&tasks, &socket, local.clone());
+        if let Some(secure) = self.secure {
+            secure::serve(&tasks, secure, api, local).await?;
+        }
         if let Some(address) = self.healthz {
             server::serve(&tasks, "health", address, server::health_router()).await?;
         }
@@ -196,9 +210,8 @@ impl Node {
 }
 
 /// Opens the socket for local commands. Pods matter more: without it the agent goes on.
-fn serve_locally(tasks: &Tasks, socket: &Path, view: View, ports: Ports, place: Place) {
-    let Ports { runtime, clock, fs, .. } = ports;
-    let router = local::router(Local { view, runtime, clock, fs, place: Arc::new(place) });
+fn serve_locally(tasks: &Tasks, socket: &Path, local: Local) {
+    let router = local::router(local);
     if let Err(error) = local::serve(tasks, socket, router) {
         tracing::error!(%error, "`klet pods` and the other local commands will not work");
     }

@@ -8,8 +8,12 @@ use api_client::{Call, path};
 use serde_json::{Value, json};
 
 use crate::api_server::{ApiOptions, TestApi};
+use crate::http::Response;
+use crate::https_client;
+use crate::klet::reserve_port;
 use crate::manifest::PodManifest;
 use crate::node::{Node, NodeOptions};
+use crate::upstream;
 
 /// The node and its API server.
 pub struct Cluster {
@@ -18,6 +22,8 @@ pub struct Cluster {
     pub node: Node,
     /// The server.
     pub api: TestApi,
+    /// Port of the node's own API.
+    pub port: u16,
 }
 
 impl Cluster {
@@ -41,10 +47,27 @@ impl Cluster {
         ))?;
         let kubeconfig = api.node_kubeconfig(node.klet.node_name())?;
         node.klet.add_flag("kubeconfig", &kubeconfig);
-        node.klet.configure(config)?;
+        let authority = node.containerd.dir().join("client-ca.crt");
+        std::fs::write(&authority, api.ca_pem())?;
+        let (_, port) = reserve_port(0)?;
+        let mut all = json!({
+            "port": port,
+            "authentication": {"x509": {"clientCAFile": authority}, "webhook": {"enabled": true}},
+            "authorization": {"mode": "Webhook"},
+        });
+        upstream::extend(&mut all, &config);
+        node.klet.add_flag("cert-dir", &node.containerd.dir().join("pki"));
+        node.klet.configure(all)?;
         node.klet.launch()?;
         node.klet.wait_healthy()?;
-        Ok(Self { node, api })
+        Ok(Self { node, api, port })
+    }
+
+    /// GETs a path of the node's own API as a user whose certificate the cluster signed.
+    pub fn node_get(&self, user: &str, group: Option<&str>, path: &str) -> Result<Response> {
+        let now = jiff::Timestamp::now();
+        let issued = self.api.authority().client(user, group, now)?;
+        https_client::ask(self.port, "GET", path, Some((&issued.certificate, &issued.key)), None)
     }
 
     /// Creates a pod that is bound to the node; returns its uid.

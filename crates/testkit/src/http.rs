@@ -35,7 +35,7 @@ pub fn get_from(server: SocketAddr, path: &str) -> Result<Response> {
     parse(&String::from_utf8_lossy(&answer)).with_context(what)
 }
 
-fn parse(answer: &str) -> Result<Response> {
+pub(crate) fn parse(answer: &str) -> Result<Response> {
     let (head, body) = answer.split_once("\r\n\r\n").context("the answer has no end of headers")?;
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
     ensure!(head.starts_with("HTTP/1."), "not HTTP: {head:?}");

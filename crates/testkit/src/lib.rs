@@ -23,6 +23,7 @@ pub mod disk;
 pub mod host;
 pub mod http;
 pub mod https;
+pub mod https_client;
 pub mod image;
 pub mod klet;
 pub mod manifest;

@@ -137,7 +137,8 @@ impl Node {
     pub fn pod(&self, manifest: &str) -> Result<PodView> {
         let name = format!("{manifest}-{}", self.klet.node_name());
         let pods = self.klet.pods()?;
-        let found = pods.iter().find(|pod| pod.name == name);
+        // A pod of an API server keeps its name.
+        let found = pods.iter().find(|pod| pod.name == name || pod.name == manifest);
         found.cloned().with_context(|| format!("/pods has no {name}, only {pods:?}"))
     }
 
@@ -253,8 +254,10 @@ impl Node {
     /// Sandboxes and containers the runtime has of a pod.
     pub fn in_runtime(&self, manifest: &str) -> Result<(Vec<v1::PodSandbox>, Vec<v1::Container>)> {
         let name = format!("{manifest}-{}", self.klet.node_name());
-        let own =
-            |labels: &BTreeMap<String, String>| labels.get("io.kubernetes.pod.name") == Some(&name);
+        let own = |labels: &BTreeMap<String, String>| {
+            let label = labels.get("io.kubernetes.pod.name");
+            label.is_some_and(|label| *label == name || label == manifest)
+        };
         let mut sandboxes = self.cri.sandboxes()?;
         sandboxes.retain(|sandbox| own(&sandbox.labels));
         let mut containers = self.cri.containers()?;

@@ -55,11 +55,12 @@ struct Failure {
 impl Mirrors {
     /// Works until it is dropped.
     pub async fn run(mut self) {
-        let mut copies = self.copies.follow();
+        let (mut copies, mut statuses) = (self.copies.follow(), self.statuses.follow());
         let mut failed: BTreeMap<FullName, Failure> = BTreeMap::new();
         loop {
             let node = self.node.borrow_and_update().clone();
             copies.borrow_and_update();
+            statuses.borrow_and_update();
             let desired = self.desired.current();
             let ready = desired.sources_ready && self.copies.is_known();
             let steps = match &node {
@@ -84,6 +85,8 @@ impl Mirrors {
             tokio::select! { biased;
                 () = self.desired.changed() => {}
                 changed = copies.changed() => if changed.is_err() { return },
+                // A pod that has gone no longer holds its mirror.
+                changed = statuses.changed() => if changed.is_err() { return },
                 // The node's follower ends only with the agent.
                 changed = self.node.changed() => if changed.is_err() { return },
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}

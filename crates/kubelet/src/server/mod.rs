@@ -7,9 +7,11 @@
 
 mod claim_metrics;
 mod connections;
+mod containers;
 mod listen;
 pub mod local;
 mod routes;
+pub mod secure;
 
 pub use listen::{ListenError, serve};
 pub use routes::{View, health_router, read_only_router};

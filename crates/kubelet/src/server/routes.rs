@@ -63,8 +63,13 @@ async fn healthz() -> &'static str {
 }
 
 async fn pods(State(view): State<View>) -> Response {
+    Json(pod_list(&view)).into_response()
+}
+
+/// Every pod with its status.
+pub(super) fn pod_list(view: &View) -> List<Pod> {
     let items = view.statuses.all().into_iter().map(with_status).collect();
-    Json(List::<Pod> { items, ..Default::default() }).into_response()
+    List::<Pod> { items, ..Default::default() }
 }
 
 /// The pod as the API shows it.
@@ -75,19 +80,27 @@ fn with_status(view: PodView) -> Pod {
 }
 
 async fn metrics(State(view): State<View>) -> Response {
+    openmetrics(metrics_text(&view).await)
+}
+
+/// All metrics of the agent.
+pub(super) async fn metrics_text(view: &View) -> String {
     let (sandboxes, containers) = view.observations.counts();
     view.metrics.count(sandboxes, containers);
     let mut text = view.metrics.text();
     let end = text.rfind("# EOF").unwrap_or(text.len());
     text.insert_str(end, &claim_metrics::text(&view.volumes).await);
-    openmetrics(text)
+    text
 }
 
 async fn probe_metrics(State(view): State<View>) -> Response {
     openmetrics(view.probes.metrics())
 }
 
+/// What Prometheus calls the format of the metrics.
+pub(super) const OPENMETRICS: &str =
+    "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 fn openmetrics(text: String) -> Response {
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    (StatusCode::OK, [(header::CONTENT_TYPE, kind)], text).into_response()
+    (StatusCode::OK, [(header::CONTENT_TYPE, OPENMETRICS)], text).into_response()
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use futures_util::TryStreamExt;
-use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use k8s_openapi::api::core::v1::ContainerStatus;
 use serde::Deserialize;
 
 use super::Local;
 use super::find::Refused;
 use crate::container_logs::{self, LogOptions};
+use crate::server::containers::{runs, status_of};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct LogsQuery {
@@ -58,21 +59,9 @@ pub(super) async fn logs(
     Ok(Body::from_stream(log.map_ok(|chunk| chunk.bytes)))
 }
 
-fn status_of<'a>(status: &'a PodStatus, container: &str) -> Option<&'a ContainerStatus> {
-    let all = status.container_statuses.iter().flatten();
-    let all = all.chain(status.init_container_statuses.iter().flatten());
-    let mut all = all.chain(status.ephemeral_container_statuses.iter().flatten());
-    all.find(|one| one.name == container)
-}
-
-fn runs(status: &ContainerStatus, number: u32) -> bool {
-    let running = status.state.as_ref().is_some_and(|state| state.running.is_some());
-    running && u32::try_from(status.restart_count) == Ok(number)
-}
-
 /// The number of the instance whose log is meant. While a container waits for
 /// its next start, the last one stands for both.
-fn instance(status: &ContainerStatus, previous: bool) -> Result<u32, String> {
+pub(in crate::server) fn instance(status: &ContainerStatus, previous: bool) -> Result<u32, String> {
     let name = &status.name;
     let newest = u32::try_from(status.restart_count).unwrap_or(0);
     let waiting = status.state.as_ref().is_none_or(|state| state.waiting.is_some());

@@ -8,10 +8,10 @@
 //! there.
 
 mod find;
-mod logs;
+pub(super) mod logs;
 mod node;
 mod routes;
-mod runtime;
+pub(super) mod runtime;
 mod socket;
 mod volumes;
 mod why;
@@ -55,4 +55,6 @@ pub struct Place {
     pub manifest_url: Option<String>,
     /// Root of the pods' log directories.
     pub pod_logs_dir: PathBuf,
+    /// Where the agent's own files are.
+    pub root_dir: PathBuf,
 }

@@ -11,6 +11,7 @@ use super::Local;
 use super::find::Refused;
 use super::wire::{ExecAnswer, ExecQuestion, StatsAnswer, StatsItem};
 use crate::pleg::labels;
+use crate::server::containers::{self, status_of};
 use crate::status_manager::PodView;
 
 /// `GET /stats`.
@@ -74,25 +75,17 @@ pub(super) async fn exec(
 
 /// The id of a container that runs.
 fn running_id(view: &PodView, container: &str) -> Result<String, Refused> {
-    let status = &view.status;
-    let all = status.container_statuses.iter().flatten();
-    let all = all.chain(status.init_container_statuses.iter().flatten());
-    let mut all = all.chain(status.ephemeral_container_statuses.iter().flatten());
-    let Some(found) = all.find(|one| one.name == container) else {
+    let Some(found) = status_of(&view.status, container) else {
         return Err(Refused::not_found(format!("the pod has no container {container}")));
     };
-    let runs = found.state.as_ref().is_some_and(|state| state.running.is_some());
-    let id = found.container_id.as_deref().and_then(|id| id.split_once("://"));
-    match id.filter(|_| runs) {
-        Some((_, id)) => Ok(id.to_owned()),
-        None => Err(Refused::conflict(format!(
-            "container {container} is not running; `klet why` tells the reason"
-        ))),
-    }
+    let not_running =
+        || format!("container {container} is not running; `klet why` tells the reason");
+    let id = containers::running_id(found).ok_or_else(|| Refused::conflict(not_running()))?;
+    Ok(id.to_owned())
 }
 
 /// Plain HTTP to this machine: anything else would carry what is typed over a network.
-fn is_local(url: &str) -> bool {
+pub(in crate::server) fn is_local(url: &str) -> bool {
     let Ok(uri) = url.parse::<Uri>() else { return false };
     let host = uri.host().unwrap_or_default();
     let host = host.trim_start_matches('[').trim_end_matches(']');

@@ -135,7 +135,7 @@ impl Local {
     }
 
     /// `<logs>/<namespace>_<name>_<uid>/<container>/<restart count>.log`.
-    pub(super) fn log_path(
+    pub(in crate::server) fn log_path(
         &self,
         view: &PodView,
         container: &str,

@@ -1,0 +1,121 @@
+//! From the checked configuration to how the server is.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kubelet_config::{Config, Flags};
+use node_server::{Handlers, PemError, TlsOptions, TlsOptionsError};
+
+use super::certificate::CertificateError;
+
+/// Why the node's API is not served.
+#[derive(Debug, thiserror::Error)]
+pub enum SecureError {
+    /// TLS cannot be had as it was asked for.
+    #[error("{0}")]
+    Tls(#[from] TlsOptionsError),
+    /// A certificate or a key cannot be used.
+    #[error("{0}")]
+    Pem(#[from] PemError),
+    /// A certificate cannot be had.
+    #[error("{0}")]
+    Certificate(#[from] CertificateError),
+    /// The port is taken.
+    #[error("cannot listen on {address} for the node API: {source}; is another kubelet running?")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// How the server is.
+#[derive(Debug, Clone)]
+pub struct SecureSettings {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Versions, ciphers and curves.
+    pub tls: TlsOptions,
+    /// Certificate and key; without them one is made.
+    pub files: Option<(PathBuf, PathBuf)>,
+    /// Where a certificate that is made is kept.
+    pub cert_dir: PathBuf,
+    /// Who signs clients' certificates.
+    pub client_ca: Option<PathBuf>,
+    /// Whether somebody unknown is somebody.
+    pub anonymous: bool,
+    /// Whether the API server reviews tokens.
+    pub reviews_tokens: bool,
+    /// How long a review of a token holds.
+    pub token_ttl: Duration,
+    /// Whether the API server reviews access, and how long a yes and a no hold.
+    pub reviews_access: Option<(Duration, Duration)>,
+    /// Which handlers there are.
+    pub handlers: Handlers,
+    /// How long a stream may be silent.
+    pub stream_idle: Duration,
+    /// The configuration, as `/configz` shows it.
+    pub configz: String,
+}
+
+/// What the configuration says; `None` if the server is switched off.
+pub fn settings(config: &Config, flags: &Flags) -> Option<SecureSettings> {
+    let address = config.server.api?;
+    let wire = config.wire();
+    let path = |text: &Option<String>| text.clone().filter(|t| !t.is_empty()).map(PathBuf::from);
+    let authentication = wire.authentication.clone().unwrap_or_default();
+    let authorization = wire.authorization.clone().unwrap_or_default();
+    let x509 = authentication.x509.unwrap_or_default();
+    let webhook = authentication.webhook.unwrap_or_default();
+    let access = authorization.webhook.unwrap_or_default();
+    let gate = |name: &str| config.feature_gates.enabled(name);
+    let seconds = Duration::from_secs;
+    Some(SecureSettings {
+        address,
+        tls: TlsOptions {
+            min_version: wire.tls_min_version.clone().unwrap_or_default(),
+            cipher_suites: wire.tls_cipher_suites.clone().unwrap_or_default(),
+            curves: {
+                let all = wire.tls_curve_preferences.iter().flatten();
+                all.filter_map(|curve| u16::try_from(*curve).ok()).collect()
+            },
+        },
+        files: path(&wire.tls_cert_file).zip(path(&wire.tls_private_key_file)),
+        cert_dir: flags.cert_dir.clone(),
+        client_ca: path(&x509.client_ca_file),
+        anonymous: authentication.anonymous.and_then(|a| a.enabled).unwrap_or(false),
+        reviews_tokens: webhook.enabled.unwrap_or(true),
+        token_ttl: webhook.cache_ttl.map_or(seconds(120), |ttl| ttl.to_std()),
+        reviews_access: (authorization.mode.as_deref() != Some("AlwaysAllow")).then(|| {
+            (
+                access.cache_authorized_ttl.map_or(seconds(300), |ttl| ttl.to_std()),
+                access.cache_unauthorized_ttl.map_or(seconds(30), |ttl| ttl.to_std()),
+            )
+        }),
+        handlers: Handlers {
+            debugging: wire.enable_debugging_handlers.unwrap_or(true),
+            system_log: wire.enable_system_log_handler.unwrap_or(true),
+            system_log_query: wire.enable_system_log_query.unwrap_or(false),
+            profiling: wire.enable_profiling_handler.unwrap_or(true),
+            debug_flags: wire.enable_debug_flags_handler.unwrap_or(true),
+            checkpoint: gate("ContainerCheckpoint"),
+            statusz: false,
+            flagz: false,
+            split_log_streams: false,
+            websockets: gate("ExtendWebSocketsToKubelet"),
+        },
+        stream_idle: wire
+            .streaming_connection_idle_timeout
+            .map_or(seconds(4 * 3600), |idle| idle.to_std()),
+        configz: configz(config),
+    })
+}
+
+/// Without headers for the manifest URL: they hold passwords.
+fn configz(config: &Config) -> String {
+    let mut wire = config.wire().clone();
+    wire.static_pod_url_header = None;
+    serde_json::json!({"kubeletconfig": wire}).to_string()
+}

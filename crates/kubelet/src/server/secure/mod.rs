@@ -1,0 +1,89 @@
+//! The node's API on port 10250: what it shows, its certificate and its policy.
+//!
+//! Owns nothing but the wiring: the crate node-server listens, authenticates and
+//! authorizes, this module answers from what the agent knows. The serving certificate
+//! and the authority of clients are read again when their files change.
+//! Upstream: pkg/kubelet/server, cmd/kubelet/app/server.go.
+
+mod certificate;
+mod config;
+mod pods;
+mod view;
+
+pub use certificate::CertificateError;
+pub use config::{SecureError, SecureSettings, settings};
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api_client::Api;
+use node_server::{
+    AuthenticationOptions, AuthorizationOptions, ConnectionLimits, NodeServer, ServerOptions, Tls,
+};
+use tokio::net::TcpListener;
+use tokio::time::sleep;
+
+use super::local::Local;
+use crate::ports::Tasks;
+use view::NodeViewer;
+
+/// How often the files of certificates are looked at.
+const FILES_EVERY: Duration = Duration::from_secs(60);
+/// Where the node's logs are.
+const LOG_DIR: &str = "/var/log";
+
+/// Opens the port and serves until the agent ends. `api` reviews tokens and access.
+///
+/// # Errors
+/// The port, or a certificate, cannot be used.
+pub async fn serve(
+    tasks: &Tasks,
+    settings: SecureSettings,
+    api: Option<Arc<dyn Api>>,
+    local: Local,
+) -> Result<(), SecureError> {
+    let tls = Arc::new(Tls::new(&settings.tls)?);
+    let now = local.clock.wall();
+    let mut files = certificate::Files::new(&settings, Arc::clone(&tls));
+    files.load(&*local.fs, &local.place.node_name, now)?;
+    let address = settings.address;
+    let busy = |source| SecureError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(busy)?;
+    tracing::info!(%address, what = "node API", "listening");
+    let clock = Arc::clone(&local.clock);
+    let spawner = tasks.clone();
+    let options = ServerOptions {
+        node_name: local.place.node_name.clone(),
+        tls,
+        authentication: AuthenticationOptions {
+            anonymous: settings.anonymous,
+            webhook: api.clone().filter(|_| settings.reviews_tokens),
+            cache_ttl: settings.token_ttl,
+        },
+        authorization: match (settings.reviews_access, api) {
+            (Some((authorized_ttl, unauthorized_ttl)), Some(api)) => {
+                AuthorizationOptions::Webhook { api, authorized_ttl, unauthorized_ttl }
+            }
+            _ => AuthorizationOptions::AlwaysAllow,
+        },
+        create_for_streams: false,
+        handlers: settings.handlers,
+        log_dir: Path::new(LOG_DIR).to_owned(),
+        stream_idle: settings.stream_idle,
+        connections: ConnectionLimits::default(),
+        clock: Arc::new(move || clock.wall()),
+        spawn: Arc::new(move |work| drop(spawner.spawn(work))),
+    };
+    let fs = Arc::clone(&local.fs);
+    let viewer = NodeViewer { local, configz: settings.configz };
+    let server = NodeServer::new(options, Arc::new(viewer));
+    tasks.spawn(server.run(listener));
+    tasks.spawn(async move {
+        loop {
+            sleep(FILES_EVERY).await;
+            files.reload(&*fs);
+        }
+    });
+    Ok(())
+}
