@@ -39,9 +39,11 @@ fn a_node_registers_and_stays_alive() -> Result<()> {
     assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], name.as_str());
     assert_eq!(node["spec"]["taints"][0]["key"], "a");
     assert_eq!(status["capacity"]["pods"], "42");
-    assert!(status["nodeInfo"]["containerRuntimeVersion"].as_str().is_some_and(|version| {
-        version.starts_with("containerd://")
-    }));
+    assert!(
+        status["nodeInfo"]["containerRuntimeVersion"]
+            .as_str()
+            .is_some_and(|version| { version.starts_with("containerd://") })
+    );
     for kind in ["MemoryPressure", "DiskPressure", "PIDPressure"] {
         assert_eq!(condition(&node, kind), Some("False"), "{kind}");
     }
@@ -151,7 +153,10 @@ fn configuration_comes_from_the_server_and_changes_with_it() -> Result<()> {
                   cat /var/run/secrets/kubernetes.io/serviceaccount/token | wc -c; \
                   trap 'exit 0' TERM; while true; do sleep 0.1; done";
     let pod = PodManifest::script("web", script)
-        .with("env", json!([{"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "s", "key": "w"}}}]))
+        .with(
+            "env",
+            json!([{"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "s", "key": "w"}}}]),
+        )
         .with("volumeMounts", json!([{"name": "map", "mountPath": "/etc/map"}]))
         .spec("volumes", json!([{"name": "map", "configMap": {"name": "m"}}]));
     cluster.create_pod(&pod)?;
@@ -176,9 +181,8 @@ fn configuration_comes_from_the_server_and_changes_with_it() -> Result<()> {
     let token = "cat /var/run/secrets/kubernetes.io/serviceaccount/token";
     let token = cluster.node.run_in("web", "main", token)?;
     let review = json!({"spec": {"token": token.trim()}});
-    let review = cluster
-        .api
-        .ask(Call::post("/apis/authentication.k8s.io/v1/tokenreviews", review))?;
+    let review =
+        cluster.api.ask(Call::post("/apis/authentication.k8s.io/v1/tokenreviews", review))?;
     assert_eq!(review["status"]["authenticated"], true, "{review:#}");
     assert_eq!(review["status"]["user"]["username"], "system:serviceaccount:default:default");
     Ok(())
@@ -206,7 +210,8 @@ fn static_pods_are_shown_at_the_server() -> Result<()> {
 #[test]
 fn what_this_release_cannot_run_is_refused() -> Result<()> {
     let cluster = Cluster::start()?;
-    let pod = talker("odd", "x").spec("volumes", json!([{"name": "v", "gitRepo": {"repository": "x"}}]));
+    let pod =
+        talker("odd", "x").spec("volumes", json!([{"name": "v", "gitRepo": {"repository": "x"}}]));
     cluster.create_pod(&pod)?;
     let pod = cluster.wait_pod("odd", "to fail", |pod| pod["status"]["phase"] == "Failed")?;
     assert_eq!(pod["status"]["reason"], "Unsupported");
@@ -242,7 +247,7 @@ fn the_nodes_own_api_asks_who_and_whether() -> Result<()> {
     assert_eq!(answer.status, 401, "{}", answer.body);
     let issued = cluster.api.authority().client("admin", masters, jiff::Timestamp::now())?;
     let identity = Some((issued.certificate.as_str(), issued.key.as_str()));
-    let run = "/run/default/web/main?cmd=echo&cmd=done";
+    let run = "/run/default/web/main?cmd=echo%20done";
     let answer = testkit::https_client::ask(cluster.port, "POST", run, identity, None)?;
     assert_eq!((answer.status, answer.body.trim()), (200, "done"));
     Ok(())

@@ -112,8 +112,8 @@ impl Node {
         let settings = settings(config, flags)?;
         Ok(Self {
             join: join::settings(config, flags, &settings.node_name)?,
-            // A node on its own has nobody who would ask, and nobody to review them.
-            secure: flags.kubeconfig.as_ref().and_then(|_| secure::settings(config, flags)),
+            secure: secure::settings(config, flags)
+                .filter(|secure| flags.kubeconfig.is_some() || secure.knows_anybody()),
             settings,
             runtime: ClientConfig {
                 runtime_endpoint: runtime.endpoint.clone(),
@@ -171,9 +171,7 @@ impl Node {
         let outside = ports.clone();
         let settings = self.settings.clone();
         let agent = Agent::start(self.settings, ports);
-        if let Some(link) = link {
-            link.start(agent.parts(&outside, &settings));
-        }
+        let cluster = link.map(|link| link.start(agent.parts(&outside, &settings)));
         let events = NodeEvents::new(agent.view().recorder, &settings.node_name);
         let host = node_checks::Host {
             cgroups: container_manager::config::mount(),
@@ -187,7 +185,8 @@ impl Node {
         }
         let api = outside.api.clone();
         let Ports { runtime, clock, fs, .. } = outside;
-        let local = Local { view: agent.view(), runtime, clock, fs, place: Arc::new(place) };
+        let (view, place) = (agent.view(), Arc::new(place));
+        let local = Local { view, runtime, clock, fs, place, cluster };
         serve_locally(&tasks, &socket, local.clone());
         if let Some(secure) = self.secure {
             secure::serve(&tasks, secure, api, local).await?;

@@ -59,8 +59,7 @@ impl Agent {
             let spread: Spread = Arc::new(move |longest| jitter.below(longest));
             ApiSource { api, copies: ApiCopies::default(), spread }
         });
-        let (desired, objects) =
-            pod_sources::start(&settings, &ports, &recorder, source.clone());
+        let (desired, objects) = pod_sources::start(&settings, &ports, &recorder, source.clone());
         let url_news = desired.url_news();
         let progress = ProgressBoard::default();
         let probes = Probes::new(&ports, statuses.clone(), recorder.clone());

@@ -179,12 +179,8 @@ pub fn unsupported(pod: &Pod) -> Vec<Problem> {
 
 /// Parts of a pod of an API server that are others' business, or that come to bear
 /// only when the node runs short of disk.
-const OF_OTHERS: &[&str] = &[
-    "metadata.",
-    "spec.schedulingGates",
-    "spec.schedulingGroup",
-    "spec.serviceAccount",
-];
+const OF_OTHERS: &[&str] =
+    &["metadata.", "spec.schedulingGates", "spec.schedulingGroup", "spec.serviceAccount"];
 const OF_DISKS: &[&str] = &[".ephemeral-storage", ".emptyDir.sizeLimit"];
 
 /// The same of a pod that an API server gives: it has been scheduled, and has a

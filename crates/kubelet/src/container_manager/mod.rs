@@ -23,8 +23,8 @@ use std::sync::Arc;
 use cgroups::{CgroupError, Limits};
 use kubelet_model::{DesiredPod, PodUid};
 
-pub use machine::{disk_bytes, machine_capacity};
 pub use executor::{Enforced, NodeCgroups, NodeGroups, Reservation};
+pub use machine::{disk_bytes, machine_capacity};
 pub use qos::{QosClass, qos_class};
 pub use rules::{Rules, Swap};
 

@@ -77,10 +77,8 @@ impl Facts for NodeFactsReader {
 
 impl NodeFactsReader {
     async fn network(&self) -> Network {
-        let mut network = Network {
-            interfaces: host_net::interfaces(&*self.ports.fs),
-            ..Network::default()
-        };
+        let mut network =
+            Network { interfaces: host_net::interfaces(&*self.ports.fs), ..Network::default() };
         if self.looks_up {
             network.by_name = host_net::by_name(&self.hostname).await;
             network.by_route = Some(host_net::by_route(self.prefers_v6).await);
@@ -201,7 +199,10 @@ mod tests {
 
     #[test]
     fn names_of_distributions() {
-        assert_eq!(os_image("NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n"), "Debian GNU/Linux 12");
+        assert_eq!(
+            os_image("NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n"),
+            "Debian GNU/Linux 12"
+        );
         assert_eq!(os_image("NAME='Odd'\n"), "Odd");
         assert_eq!(os_image("VERSION=1"), "Linux");
         assert_eq!(swap_bytes("MemTotal: 1 kB\nSwapTotal:   2048 kB\n"), 2 << 20);

@@ -62,7 +62,10 @@ impl Link {
     ///
     /// # Errors
     /// The client cannot be made.
-    pub fn new(settings: JoinSettings, ports_clock: Arc<dyn crate::ports::Clock>) -> Result<Self, ApiError> {
+    pub fn new(
+        settings: JoinSettings,
+        ports_clock: Arc<dyn crate::ports::Clock>,
+    ) -> Result<Self, ApiError> {
         let clock: Clock = Arc::new(move || ports_clock.wall());
         let client = ApiClient::new(settings.access.clone(), AGENT, Arc::clone(&clock))?;
         Ok(Self { settings, client, clock })

@@ -81,8 +81,14 @@ mod tests {
         let pod = serde_json::from_value(pod).unwrap();
         let pod = DesiredPod::new(Source::Api, Arc::new(pod)).unwrap();
         let found: Vec<String> = pod_objects(&pod).iter().map(ToString::to_string).collect();
-        let wanted = ["ConfigMap ns/m1", "ConfigMap ns/m2", "Secret ns/s1", "Secret ns/s2",
-            "Secret ns/s3", "Secret ns/s4"];
+        let wanted = [
+            "ConfigMap ns/m1",
+            "ConfigMap ns/m2",
+            "Secret ns/s1",
+            "Secret ns/s2",
+            "Secret ns/s3",
+            "Secret ns/s4",
+        ];
         assert_eq!(found, wanted);
     }
 }

@@ -124,7 +124,9 @@ impl Mirrors {
                 Ok(())
             }
             // Somebody else was first; the watch tells what there is now.
-            (Step::Delete { uid, .. }, Err(error)) if error.is_not_found() || error.is_conflict() => {
+            (Step::Delete { uid, .. }, Err(error))
+                if error.is_not_found() || error.is_conflict() =>
+            {
                 self.copies.remove(uid);
                 Ok(())
             }
@@ -140,12 +142,7 @@ impl Mirrors {
         }
     }
 
-    fn note_failure(
-        &self,
-        failed: &mut BTreeMap<FullName, Failure>,
-        step: Step,
-        error: &ApiError,
-    ) {
+    fn note_failure(&self, failed: &mut BTreeMap<FullName, Failure>, step: Step, error: &ApiError) {
         let (name, text) = (step.full_name().clone(), error.to_string());
         let before = failed.remove(&name);
         if before.as_ref().is_none_or(|before| before.text != text) {

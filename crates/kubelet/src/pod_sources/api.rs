@@ -145,4 +145,3 @@ fn noted_status(old: Option<&PodStatus>, new: PodStatus) -> PodStatus {
     kept.resource_claim_statuses = new.resource_claim_statuses;
     kept
 }
-

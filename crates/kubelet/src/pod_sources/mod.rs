@@ -23,15 +23,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_client::{Api, Spread};
 #[cfg(test)]
 use kubelet_model::DesiredPod;
-use api_client::{Api, Spread};
 use kubelet_model::{PodSet, PodUid, Source};
 use tokio::sync::{mpsc, watch};
 
 use crate::events::Recorder;
-use crate::pod_manager::ApiCopies;
 use crate::object_cache::{self, Objects, ObjectsWriter};
+use crate::pod_manager::ApiCopies;
 use crate::ports::{Clock, Fs, HttpFetch, Ports, Tasks};
 use crate::settings::Settings;
 

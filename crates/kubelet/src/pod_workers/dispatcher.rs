@@ -241,7 +241,8 @@ impl Dispatcher {
             };
             // What an API server knows of the pod is more than that it waits here.
             self.shared.statuses.begin(pod);
-            if self.shared.statuses.get(pod.uid()).is_none_or(|status| status.start_time.is_none()) {
+            if self.shared.statuses.get(pod.uid()).is_none_or(|status| status.start_time.is_none())
+            {
                 let status = PodStatus {
                     phase: Some("Pending".to_owned()),
                     message: Some(message),

@@ -68,7 +68,9 @@ fn plan_worker(uid: &PodUid, worker: &WorkerFacts, wanted: Option<&DesiredPod>) 
     if worker.finished {
         // The API server holds it until its last status was written: it must not
         // start again meanwhile.
-        return wanted.is_none_or(|pod| pod.deletion().is_none()).then(|| Command::Forget(uid.clone()));
+        return wanted
+            .is_none_or(|pod| pod.deletion().is_none())
+            .then(|| Command::Forget(uid.clone()));
     }
     let deletion = wanted.and_then(DesiredPod::deletion);
     if worker.ending {

@@ -45,10 +45,9 @@ pub async fn by_route(v6: bool) -> Result<IpAddr, String> {
     // Addresses that exist nowhere: connecting a datagram socket only chooses a route.
     let (from, to): (IpAddr, IpAddr) = match v6 {
         false => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
-        true => (
-            Ipv6Addr::UNSPECIFIED.into(),
-            Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
-        ),
+        true => {
+            (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into())
+        }
     };
     let chosen = async {
         let socket = UdpSocket::bind(SocketAddr::new(from, 0)).await?;

@@ -98,8 +98,7 @@ async fn probe_metrics(State(view): State<View>) -> Response {
 }
 
 /// What Prometheus calls the format of the metrics.
-pub(super) const OPENMETRICS: &str =
-    "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(super) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 fn openmetrics(text: String) -> Response {
     (StatusCode::OK, [(header::CONTENT_TYPE, OPENMETRICS)], text).into_response()

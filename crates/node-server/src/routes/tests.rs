@@ -1,3 +1,5 @@
+//! Which request is for what: paths, verbs and subresources.
+
 use super::*;
 
 fn told(request: &str, handlers: &Handlers) -> String {

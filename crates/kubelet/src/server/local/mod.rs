@@ -20,6 +20,8 @@ pub mod wire;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cluster::node::NodeHandle;
+
 use crate::ports::{Clock, Fs};
 use crate::server::View;
 
@@ -42,6 +44,8 @@ pub struct Local {
     pub fs: Arc<dyn Fs>,
     /// Names and directories.
     pub place: Arc<Place>,
+    /// The node in its cluster; none on a node of its own.
+    pub cluster: Option<NodeHandle>,
 }
 
 /// Where things are on this node.

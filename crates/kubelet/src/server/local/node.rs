@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
+use cluster::node::NodeHealth;
 use cri::v1;
 
 use super::Local;
@@ -37,7 +38,9 @@ pub(super) async fn node(State(local): State<Local>) -> Json<Explanation> {
             format!("{}/{name}", meta.namespace.as_deref().unwrap_or_default())
         })
         .collect();
+    let health = local.cluster.as_ref().map(|cluster| cluster.health().borrow().clone());
     let nothing = local.place.manifests.is_none() && local.place.manifest_url.is_none();
+    let nothing = nothing && health.is_none();
     if let Ok(warnings) = &runtime {
         found.also.extend(warnings.iter().cloned());
     }
@@ -61,9 +64,21 @@ pub(super) async fn node(State(local): State<Local>) -> Json<Explanation> {
         found.headline = "klet runs, but nobody tells it which pods to run.".to_owned();
         found.advice =
             vec!["Start it with --pod-manifest-path=DIR, and put manifests there.".to_owned()];
+    } else if let Some(trouble) = health.as_ref().and_then(|health| health.troubles.first()) {
+        found.headline = "The node is not in order with its API server. Pods that it knows keep \
+                          running; new ones do not come."
+            .to_owned();
+        found.waiting_for = "the API server".to_owned();
+        found.last_error = Some(format!("cannot {}: {}", trouble.what, trouble.why));
+        found.advice = vec![
+            "It is tried again by itself. See whether the server in --kubeconfig answers, and \
+             whether the node's credentials there are still good."
+                .to_owned(),
+        ];
     } else {
         found.headline = format!("klet runs {} pods; the runtime answers.", pods.len());
     }
+    found.also.extend(health.iter().map(standing));
     found.also.extend(broken.into_iter().skip(1));
     if !unwell.is_empty() {
         found
@@ -71,6 +86,17 @@ pub(super) async fn node(State(local): State<Local>) -> Json<Explanation> {
             .push(format!("Not ready: {}. `klet why POD` tells the reason.", unwell.join(", ")));
     }
     Json(found)
+}
+
+/// How the node stands with its cluster, in a line.
+fn standing(health: &NodeHealth) -> String {
+    let time = |at: Option<jiff::Timestamp>| at.map_or("never".to_owned(), |at| at.to_string());
+    format!(
+        "In its cluster: registered {}, status written {}, lease renewed {}.",
+        time(health.registered),
+        time(health.status_written),
+        time(health.lease_renewed)
+    )
 }
 
 /// Everything that is under way for any pod, the oldest first.

@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use node_server::{PemError, Tls};
-use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SanType};
+use rcgen::{
+    CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SanType,
+};
 
 use super::{SecureError, SecureSettings};
 use crate::ports::Fs;
@@ -87,7 +89,10 @@ impl Files {
             Err(error) => {
                 let text = error.to_string();
                 if text != self.told {
-                    tracing::error!(error = text, "certificates not read again; the old ones serve on");
+                    tracing::error!(
+                        error = text,
+                        "certificates not read again; the old ones serve on"
+                    );
                     self.told = text;
                 }
             }

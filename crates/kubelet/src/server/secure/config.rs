@@ -60,6 +60,14 @@ pub struct SecureSettings {
     pub configz: String,
 }
 
+impl SecureSettings {
+    /// Somebody could get in without an API server: on a node of its own, a server that
+    /// turns everybody away need not listen.
+    pub fn knows_anybody(&self) -> bool {
+        self.anonymous || self.client_ca.is_some()
+    }
+}
+
 /// What the configuration says; `None` if the server is switched off.
 pub fn settings(config: &Config, flags: &Flags) -> Option<SecureSettings> {
     let address = config.server.api?;

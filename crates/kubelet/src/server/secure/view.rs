@@ -50,9 +50,7 @@ impl NodeView for NodeViewer {
             Page::Pods => json(serde_json::to_vec(&pod_list(view))),
             Page::RunningPods => json(serde_json::to_vec(&self.running_pods())),
             Page::Configz => Ok(Answer::json(self.configz.clone())),
-            Page::Metrics(Metrics::Node) => {
-                Ok(Answer::text(OPENMETRICS, metrics_text(view).await))
-            }
+            Page::Metrics(Metrics::Node) => Ok(Answer::text(OPENMETRICS, metrics_text(view).await)),
             Page::Metrics(Metrics::Probes) => Ok(Answer::text(OPENMETRICS, view.probes.metrics())),
             Page::Summary { .. } => Err(ViewError::not_implemented("/stats/summary")),
             Page::Metrics(Metrics::Resource) => {
@@ -144,11 +142,8 @@ impl NodeView for NodeViewer {
         let file = dir.join(format!("checkpoint-{pod}_{namespace}-{container}-{at}.tar"));
         let location = file.to_string_lossy().into_owned();
         let timeout = timeout_seconds.unwrap_or_default();
-        let request = v1::CheckpointContainerRequest {
-            container_id,
-            location: location.clone(),
-            timeout,
-        };
+        let request =
+            v1::CheckpointContainerRequest { container_id, location: location.clone(), timeout };
         let saved = self.local.runtime.checkpoint_container(request).await;
         saved.map(|()| location).map_err(|error| of_runtime(&error))
     }

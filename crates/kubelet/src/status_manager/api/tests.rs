@@ -113,7 +113,8 @@ impl Bench {
     async fn new() -> Self {
         let api = Direct::alone(Arc::new(Timestamp::now), 1000).unwrap();
         let api = Arc::new(Counted { api, writes: AtomicU32::new(0), failing: AtomicU32::new(0) });
-        let (statuses, copies, tasks) = (Statuses::default(), ApiCopies::default(), Tasks::default());
+        let (statuses, copies, tasks) =
+            (Statuses::default(), ApiCopies::default(), Tasks::default());
         let writer = StatusWriter {
             api: Arc::clone(&api) as Arc<dyn Api>,
             statuses: statuses.clone(),

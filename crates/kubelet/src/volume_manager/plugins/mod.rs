@@ -155,9 +155,7 @@ pub(super) fn for_driver(
     objects: &Objects,
 ) -> Result<Ingredients, Lack> {
     match csi::obstacle(spec, drivers, objects) {
-        Some(error) => {
-            Err(Lack::new(Some(error.doing(spec.is_block())), error.to_string()))
-        },
+        Some(error) => Err(Lack::new(Some(error.doing(spec.is_block())), error.to_string())),
         None => Ok(Ingredients::Driver(Arc::clone(spec))),
     }
 }
