@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use kubelet_model::{ContainerId, ContainerName, PodUid};
+use kubelet_model::{ContainerId, ContainerName, PodUid, SandboxId};
 
 use crate::samples::Fs;
 
@@ -18,6 +18,8 @@ pub struct PodStatsInput {
     pub namespace: String,
     /// When its sandbox was made.
     pub started: Option<Timestamp>,
+    /// The runtime's id of its sandbox, if it has one.
+    pub sandbox: Option<SandboxId>,
     /// Its running containers.
     pub containers: Vec<ContainerInput>,
     /// Its volumes, as they were measured.

@@ -6,11 +6,13 @@
 //! which pods there are: the caller gives them. Upstream: pkg/kubelet/stats,
 //! pkg/kubelet/server/stats, pkg/kubelet/metrics/collectors/resource_metrics.go.
 
+mod cadvisor;
 mod disks;
 mod files;
 mod gather;
 mod groups;
 mod input;
+mod limits;
 mod machine;
 mod node;
 mod pods;
@@ -24,6 +26,7 @@ pub use files::{FileError, Limit};
 pub use gather::{Clock, Stats, StatsError, Summary};
 pub use groups::{GroupUsage, Groups};
 pub use input::{ContainerInput, NodeStatsInput, PodStatsInput, Roots, SystemGroup, VolumeStats};
+pub use limits::GroupLimits;
 pub use node::{NodeRest, NodeSample};
 pub use pods::PodSample;
 pub use rates::Sampler;

@@ -102,6 +102,10 @@ fn parse_net_dev(text: &str) -> Option<Vec<Interface>> {
             rx_errors: Some(fields[2]),
             tx_bytes: Some(fields[8]),
             tx_errors: Some(fields[10]),
+            rx_packets: Some(fields[1]),
+            rx_dropped: Some(fields[3]),
+            tx_packets: Some(fields[9]),
+            tx_dropped: Some(fields[11]),
         });
     }
     Some(all)
@@ -169,6 +173,10 @@ mod tests {
             rx_errors: Some(3),
             tx_bytes: Some(9),
             tx_errors: Some(11),
+            rx_packets: Some(2),
+            rx_dropped: Some(4),
+            tx_packets: Some(10),
+            tx_dropped: Some(12),
         };
         assert_eq!(all, [expected]);
         for bad in ["eth0: 1 2 3\n", "eth0 1\n", ": 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n"] {

@@ -54,7 +54,7 @@ pub(crate) struct PodGroups {
     pub(crate) usage: GroupUsage,
     /// Of each container that has one, by its id: path, usage.
     pub(crate) containers: BTreeMap<String, (String, GroupUsage)>,
-    /// A group of the pod's that is of no container: its sandbox.
+    /// That of its sandbox.
     pub(crate) sandbox: Option<String>,
 }
 
@@ -77,7 +77,10 @@ impl PodGroups {
                     let found = usage(&child);
                     all.containers.insert(container.id.as_str().to_owned(), (child, found));
                 }
-                None if all.sandbox.is_none() => all.sandbox = Some(child),
+                None if pod.sandbox.as_ref().is_some_and(|id| is_of(name, id.as_str())) => {
+                    all.sandbox = Some(child);
+                }
+                // A container on its way out, or of no interest.
                 None => {}
             }
         }

@@ -29,11 +29,11 @@ impl Trio {
     }
 }
 
-fn seconds(nanos: Option<u64>) -> Option<f64> {
+pub(crate) fn seconds(nanos: Option<u64>) -> Option<f64> {
     nanos.map(|nanos| nanos as f64 / NANOS)
 }
 
-fn bytes(count: Option<u64>) -> Option<f64> {
+pub(crate) fn bytes(count: Option<u64>) -> Option<f64> {
     count.map(|count| count as f64)
 }
 

@@ -86,6 +86,7 @@ fn interface(usage: &v1::NetworkInterfaceUsage) -> Interface {
         rx_errors: value(&usage.rx_errors),
         tx_bytes: value(&usage.tx_bytes),
         tx_errors: value(&usage.tx_errors),
+        ..Interface::default()
     }
 }
 

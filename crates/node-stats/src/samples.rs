@@ -110,10 +110,18 @@ pub struct Interface {
     pub rx_bytes: Option<u64>,
     /// Errors in receiving.
     pub rx_errors: Option<u64>,
+    /// Packets received. The summary does not tell of packets.
+    pub rx_packets: Option<u64>,
+    /// Packets not taken in.
+    pub rx_dropped: Option<u64>,
     /// Bytes sent.
     pub tx_bytes: Option<u64>,
     /// Errors in sending.
     pub tx_errors: Option<u64>,
+    /// Packets sent.
+    pub tx_packets: Option<u64>,
+    /// Packets not sent.
+    pub tx_dropped: Option<u64>,
 }
 
 /// The network of a pod or the node.

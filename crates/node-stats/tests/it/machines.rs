@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use cri::v1;
 use jiff::Timestamp;
-use kubelet_model::{ContainerId, ContainerName, PodUid};
+use kubelet_model::{ContainerId, ContainerName, PodUid, SandboxId};
 use node_stats::{
     Clock, ContainerInput, Fs, NodeStatsInput, PodStatsInput, Roots, Stats, SystemGroup,
     VolumeStats,
@@ -52,6 +52,7 @@ fn pod(cgroup: Option<&str>) -> PodStatsInput {
         name: "web".to_owned(),
         namespace: "shop".to_owned(),
         started: Timestamp::from_second(NOW - 100).ok(),
+        sandbox: Some(SandboxId::new("s1")),
         containers: vec![ContainerInput {
             name: ContainerName::new("app"),
             id: ContainerId::new("c1"),
@@ -105,6 +106,8 @@ fn v1_machine() -> anyhow::Result<Machine> {
     fake::group_v1(&root, "kubepods", 8_000_000_000, 400_000, "")?;
     fake::group_v1(&root, "kubepods/podu1", 5_000_000_000, 300_000, "")?;
     fake::group_v1(&root, "kubepods/podu1/c1", 4_000_000_000, 200_000, "500\n501\n")?;
+    // A container that ended and is not yet cleaned up.
+    fake::group_v1(&root, "kubepods/podu1/c0", 1_000_000_000, 50_000, "")?;
     fake::group_v1(&root, "kubepods/podu1/s1", 1_000_000_000, 50_000, "400\n")?;
     Ok(machine)
 }
@@ -385,5 +388,71 @@ async fn this_machine() -> anyhow::Result<()> {
     assert!(rest.fs.capacity > Some(0), "{rest:?}");
     let text = stats.resource_metrics(&[], &node).await;
     assert!(text.contains("\nnode_cpu_usage_seconds_total "), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn cadvisor_metrics_of_version_1() -> anyhow::Result<()> {
+    let machine = v1_machine()?;
+    let runtime = Arc::new(Runtime::default());
+    let pods = [pod(Some("/kubepods/podu1"))];
+    let text = machine.stats(&runtime).cadvisor_metrics(&pods, &node());
+    let of = |container: &str, extra: &str, id: &str, image: &str, name: &str, rest: &str| {
+        format!(
+            "{{container=\"{container}\",{extra}id=\"{id}\",image=\"{image}\",{rest}name=\"{name}\",namespace=\"shop\",pod=\"web\"}}"
+        )
+    };
+    let app = |extra: &str| of("app", extra, "/kubepods/podu1/c1", "registry/app:1", "c1", "");
+    let sandbox = of("", "", "/kubepods/podu1/s1", "", "s1", "interface=\"eth0\",");
+    let root = "{container=\"\",id=\"/\",image=\"\",name=\"\",namespace=\"\",pod=\"\"}";
+    let time = "1700000000000";
+    for line in [
+        format!("container_cpu_usage_seconds_total{} 4 {time}", app("cpu=\"total\",")),
+        format!("container_cpu_user_seconds_total{} 0.03 {time}", app("")),
+        format!("container_cpu_cfs_throttled_seconds_total{} 1.5 {time}", app("")),
+        format!("container_memory_working_set_bytes{} 199000 {time}", app("")),
+        format!("container_spec_cpu_quota{} 50000", app("")),
+        format!("container_spec_cpu_shares{} 256", app("")),
+        format!("container_spec_memory_limit_bytes{} 1000000", app("")),
+        format!("container_spec_memory_limit_bytes{root} 1073741824"),
+        format!("container_start_time_seconds{} 1699999910", app("")),
+        format!("container_start_time_seconds{root} 1600000000"),
+        format!("container_last_seen{} 1700000000 {time}", app("")),
+        format!("container_processes{} 2 {time}", app("")),
+        format!("container_network_receive_bytes_total{sandbox} 4000 {time}"),
+        "container_scrape_error 0".to_owned(),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+    assert!(!text.contains("container_pressure"), "version 1 has none");
+    std::fs::remove_file(machine.dir.path().join("proc/stat"))?;
+    let text = machine.stats(&runtime).cadvisor_metrics(&pods, &node());
+    assert!(text.contains("container_scrape_error 1\n"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn cadvisor_metrics_of_version_2() -> anyhow::Result<()> {
+    let machine = Machine::new()?;
+    let root = machine.cgroup();
+    fake::write(&root, "cgroup.controllers", "cpu memory pids\n")?;
+    fake::group_v2(&root, "", 9_000_000, None, "1\n")?;
+    fake::group_v2(&root, "pod", 5_000_000, Some(60_000), "")?;
+    fake::group_v2(&root, "pod/cri-containerd-c1.scope", 4_000_000, Some(50_000), "")?;
+    let runtime = Arc::new(Runtime::default());
+    let text = machine.stats(&runtime).cadvisor_metrics(&[pod(Some("pod"))], &node());
+    let of = "{container=\"app\",id=\"/pod/cri-containerd-c1.scope\",image=\"registry/app:1\",\
+              name=\"c1\",namespace=\"shop\",pod=\"web\"}";
+    for line in [
+        format!("container_spec_memory_limit_bytes{of} 0"),
+        format!("container_spec_cpu_shares{of} 2597"),
+        format!("container_spec_cpu_period{of} 100000"),
+        format!("container_pressure_cpu_waiting_seconds_total{of} 0.000009 1700000000000"),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+    for absent in ["container_spec_cpu_quota", "container_cpu_cfs_"] {
+        assert!(!text.contains(absent), "{absent} without a quota");
+    }
     Ok(())
 }
