@@ -329,6 +329,16 @@ impl Runtime for CriClient {
         let request = v1::ListContainerStatsRequest { filter: None };
         call.send(self.runtime.clone().list_container_stats(request), |reply| Ok(reply.stats)).await
     }
+    async fn list_pod_sandbox_stats(
+        &self,
+        filter: Option<v1::PodSandboxStatsFilter>,
+    ) -> Result<Vec<v1::PodSandboxStats>, CallError> {
+        let id = filter.as_ref().map_or("", |filter| &filter.id);
+        let call = self.call("ListPodSandboxStats", id);
+        let request = v1::ListPodSandboxStatsRequest { filter };
+        let mut runtime = self.runtime.clone();
+        call.send(runtime.list_pod_sandbox_stats(request), |reply| Ok(reply.stats)).await
+    }
 
     async fn list_images(&self) -> Result<Vec<v1::Image>, CallError> {
         let call = self.call("ListImages", "");
@@ -339,6 +349,10 @@ impl Runtime for CriClient {
         let call = self.call("ImageStatus", &image.image);
         let request = v1::ImageStatusRequest { image: Some(image), verbose: false };
         call.send(self.image.clone().image_status(request), answers::image_status).await
+    }
+    async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse, CallError> {
+        let call = self.call("ImageFsInfo", "");
+        call.send(self.image.clone().image_fs_info(v1::ImageFsInfoRequest {}), Ok).await
     }
     async fn pull_image(
         &self,

@@ -116,11 +116,23 @@ pub trait Runtime: Send + Sync + 'static {
     async fn reopen_container_log(&self, id: &str) -> Result<(), CallError>;
     /// What running containers use.
     async fn list_container_stats(&self) -> Result<Vec<v1::ContainerStats>, CallError>;
+    /// What pods use as a whole, as far as the runtime knows it.
+    async fn list_pod_sandbox_stats(
+        &self,
+        filter: Option<v1::PodSandboxStatsFilter>,
+    ) -> Result<Vec<v1::PodSandboxStats>, CallError> {
+        let id = filter.map(|filter| filter.id).unwrap_or_default();
+        Err(CallError::unimplemented("ListPodSandboxStats", &id))
+    }
 
     /// Every image the runtime has.
     async fn list_images(&self) -> Result<Vec<v1::Image>, CallError>;
     /// The image if the runtime has it.
     async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, CallError>;
+    /// Where images and writable layers are kept, and what they take up there.
+    async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse, CallError> {
+        Err(CallError::unimplemented("ImageFsInfo", ""))
+    }
     /// Pulls an image; returns its reference.
     async fn pull_image(
         &self,

@@ -152,11 +152,20 @@ impl Runtime for Metered {
     async fn list_container_stats(&self) -> Result<Vec<v1::ContainerStats>, CallError> {
         self.count("list_container_stats", self.inner.list_container_stats()).await
     }
+    async fn list_pod_sandbox_stats(
+        &self,
+        filter: Option<v1::PodSandboxStatsFilter>,
+    ) -> Result<Vec<v1::PodSandboxStats>, CallError> {
+        self.count("list_podsandbox_stats", self.inner.list_pod_sandbox_stats(filter)).await
+    }
     async fn list_images(&self) -> Result<Vec<v1::Image>, CallError> {
         self.count("list_images", self.inner.list_images()).await
     }
     async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, CallError> {
         self.count("image_status", self.inner.image_status(image)).await
+    }
+    async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse, CallError> {
+        self.count("image_fs_info", self.inner.image_fs_info()).await
     }
     async fn pull_image(
         &self,
