@@ -178,6 +178,11 @@ fn configuration_comes_from_the_server_and_changes_with_it() -> Result<()> {
         ensure!(text.trim() == "two", "it says {text:?}");
         Ok(())
     })?;
+    // Another pod's coming changes nothing for this one.
+    cluster.create_pod(&talker("other", "x"))?;
+    cluster.wait_ready("other")?;
+    let events = cluster.api.ask(Call::get(&path("api/v1", "default", &["events"])))?;
+    assert!(!events.to_string().contains("it was not given"), "{:#}", events["items"]);
     let token = "cat /var/run/secrets/kubernetes.io/serviceaccount/token";
     let token = cluster.node.run_in("web", "main", token)?;
     let review = json!({"spec": {"token": token.trim()}});

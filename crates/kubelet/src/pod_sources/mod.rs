@@ -208,8 +208,12 @@ async fn merge_updates(
     while let Some(mut update) = updates.recv().await {
         let source = update.source;
         let latest = std::mem::take(&mut update.objects);
-        // Before the pods: what they use is there when they come.
-        objects.add(source, &latest);
+        // An API server's objects come one by one, by another way.
+        let brings_objects = source != Source::Api;
+        if brings_objects {
+            // Before the pods: what they use is there when they come.
+            objects.add(source, &latest);
+        }
         let applied = merger.apply(update, ports.clock.wall());
         for duplicate in applied.duplicates.iter().filter(|one| !reported.contains(*one)) {
             tracing::error!(
@@ -227,6 +231,9 @@ async fn merge_updates(
         reported.extend(applied.duplicates);
         if applied.changed {
             writer.0.send_replace(Arc::new(merger.snapshot()));
+        }
+        if !brings_objects {
+            continue;
         }
         // After the pods: whoever misses an object can see whether its pod goes, too.
         let now_hidden = objects.replace(source, &latest);

@@ -18,6 +18,8 @@ use serde_json::json;
 use streaming::spdy::{Connection, Event, Frame, RESET_REFUSED, Side, StreamId};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use super::STREAM_VERSION;
@@ -66,7 +68,7 @@ impl Translation {
                 let told = Message::binary(on(STATUS, failure(&error).as_bytes()));
                 // Nobody is left to tell if this fails.
                 let _ =
-                    timeout(GRACE, async { socket.send(told).await.and(socket.close(None).await) })
+                    timeout(GRACE, async { socket.send(told).await.and(socket.close(Some(done())).await) })
                         .await;
                 return;
             }
@@ -162,6 +164,11 @@ impl Translation {
 
 type Opened = (Connection<TcpStream>, Vec<(StreamId, u8)>, VecDeque<Frame>);
 
+/// Clients take any other end for a broken stream, and do not read how it ended.
+fn done() -> CloseFrame {
+    CloseFrame { code: CloseCode::Normal, reason: Default::default() }
+}
+
 fn on(channel: u8, bytes: &[u8]) -> Vec<u8> {
     [&[channel], bytes].concat()
 }
@@ -217,7 +224,7 @@ impl Translator {
             self.status = failure(why).into_bytes();
         }
         self.queue.push_back(Message::binary(on(STATUS, &self.status)));
-        self.queue.push_back(Message::Close(None));
+        self.queue.push_back(Message::Close(Some(done())));
         while self.unsent || !self.queue.is_empty() {
             poll_fn(|context| self.poll_deliver(context))
                 .await

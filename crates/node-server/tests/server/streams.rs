@@ -270,7 +270,11 @@ async fn version_five_of_the_websocket_protocol_becomes_spdy() {
                         3 => end.extend_from_slice(&bytes[1..]),
                         other => panic!("channel {other}"),
                     },
-                    Message::Close(_) => break,
+                    Message::Close(frame) => {
+                        let code = frame.map(|frame| u16::from(frame.code));
+                        assert_eq!(code, Some(1000), "clients take any other for a broken stream");
+                        break;
+                    }
                     other => panic!("{other:?}"),
                 }
             }
