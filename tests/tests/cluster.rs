@@ -243,6 +243,18 @@ fn the_nodes_own_api_asks_who_and_whether() -> Result<()> {
     assert!(running.body.contains("\"web\""), "{}", running.body);
     let config = cluster.node_get("admin", masters, "/configz")?;
     assert!(config.body.contains("\"clientCAFile\""), "{}", config.body);
+    let summary = cluster.node_get("admin", masters, "/stats/summary")?;
+    let summary: Value = serde_json::from_str(&summary.body).context(summary.body)?;
+    let pod = &summary["pods"][0];
+    assert_eq!(pod["podRef"]["name"], "web", "{summary:#}");
+    for used in [&pod["containers"][0]["memory"], &pod["memory"], &summary["node"]["memory"]] {
+        assert!(used["workingSetBytes"].as_u64().is_some_and(|bytes| bytes > 0), "{summary:#}");
+    }
+    assert!(summary["node"]["fs"]["capacityBytes"].as_u64().is_some_and(|bytes| bytes > 0));
+    let metrics = cluster.node_get("admin", masters, "/metrics/resource")?;
+    let series =
+        "container_memory_working_set_bytes{container=\"main\",namespace=\"default\",pod=\"web\"}";
+    assert!(metrics.body.contains(series), "{}", metrics.body);
     // The cluster knows this one, and gives it nothing.
     let answer = cluster.node_get("somebody", None, log)?;
     assert_eq!(answer.status, 403, "{}", answer.body);

@@ -184,12 +184,12 @@ impl Node {
             tasks.spawn(worker::run(groups, runtime, self.cgroup_driver, events));
         }
         let api = outside.api.clone();
-        let Ports { runtime, clock, fs, .. } = outside;
+        let Ports { runtime, clock, fs, cgroups, .. } = outside;
         let (view, place) = (agent.view(), Arc::new(place));
         let local = Local { view, runtime, clock, fs, place, cluster };
         serve_locally(&tasks, &socket, local.clone());
         if let Some(secure) = self.secure {
-            secure::serve(&tasks, secure, api, local).await?;
+            secure::serve(&tasks, secure, api, local, cgroups).await?;
         }
         if let Some(address) = self.healthz {
             server::serve(&tasks, "health", address, server::health_router()).await?;

@@ -284,6 +284,12 @@ impl PodCgroups for NodeCgroups {
         self.tree()?.memory_usage(&self.pod_name(class, uid)?)
     }
 
+    fn pod_path(&self, uid: &PodUid, class: QosClass) -> Option<String> {
+        let tree = self.tree().ok()?;
+        let name = self.pod_name(class, uid).ok()?;
+        tree.exists(&name).then(|| name.path(tree.driver()))
+    }
+
     fn remove_pod(&self, uid: &PodUid) -> Result<(), CgroupError> {
         let tree = self.tree()?;
         self.made().remove(uid);

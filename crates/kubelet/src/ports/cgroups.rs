@@ -33,6 +33,14 @@ pub trait PodCgroups: Send + Sync + 'static {
     fn set_pod_limits(&self, pod: &PodCgroupSpec) -> Result<(), CgroupError>;
     /// Bytes of memory that a pod uses now; `None` if the kernel does not tell.
     fn pod_memory(&self, uid: &PodUid, class: QosClass) -> Result<Option<u64>, CgroupError>;
+    /// Path of a pod's group below the kernel's mounts; `None` if it has none.
+    fn pod_path(&self, _uid: &PodUid, _class: QosClass) -> Option<String> {
+        None
+    }
+    /// The same of the group of all pods.
+    fn pods_path(&self) -> Option<String> {
+        None
+    }
     /// Kills whatever is left in a pod's group and removes it; absent is fine.
     fn remove_pod(&self, uid: &PodUid) -> Result<(), CgroupError>;
     /// Every pod that has a group, sorted.

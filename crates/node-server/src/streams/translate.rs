@@ -67,9 +67,10 @@ impl Translation {
                 tracing::warn!(%error, "a stream could not be begun");
                 let told = Message::binary(on(STATUS, failure(&error).as_bytes()));
                 // Nobody is left to tell if this fails.
-                let _ =
-                    timeout(GRACE, async { socket.send(told).await.and(socket.close(Some(done())).await) })
-                        .await;
+                let _ = timeout(GRACE, async {
+                    socket.send(told).await.and(socket.close(Some(done())).await)
+                })
+                .await;
                 return;
             }
         };

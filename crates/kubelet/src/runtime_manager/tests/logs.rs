@@ -27,7 +27,7 @@ async fn a_log_is_linked_when_its_container_starts() {
         let entries = std::fs::read_dir(&settings.container_log_links_dir).unwrap();
         entries.map(|entry| std::fs::read_link(entry.unwrap().path()).unwrap()).collect()
     };
-    assert_eq!(links(), [log.clone()]);
+    assert_eq!(links(), std::slice::from_ref(&log));
     let id = ContainerId::new("c1");
     executor.perform(&Action::LinkLog { id, name, restart_count: 2 }).await.unwrap();
     assert_eq!(links(), [log]);

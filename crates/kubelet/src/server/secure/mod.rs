@@ -8,6 +8,7 @@
 mod certificate;
 mod config;
 mod pods;
+mod stats;
 mod view;
 
 pub use certificate::CertificateError;
@@ -25,13 +26,16 @@ use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use super::local::Local;
-use crate::ports::Tasks;
+use crate::ports::{PodCgroups, Tasks};
+use stats::NodeStats;
 use view::NodeViewer;
 
 /// How often the files of certificates are looked at.
 const FILES_EVERY: Duration = Duration::from_secs(60);
 /// Where the node's logs are.
 const LOG_DIR: &str = "/var/log";
+/// Where machines mount control groups.
+const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// Opens the port and serves until the agent ends. `api` reviews tokens and access.
 ///
@@ -42,6 +46,7 @@ pub async fn serve(
     settings: SecureSettings,
     api: Option<Arc<dyn Api>>,
     local: Local,
+    cgroups: Arc<dyn PodCgroups>,
 ) -> Result<(), SecureError> {
     let tls = Arc::new(Tls::new(&settings.tls)?);
     let now = local.clock.wall();
@@ -76,7 +81,8 @@ pub async fn serve(
         spawn: Arc::new(move |work| drop(spawner.spawn(work))),
     };
     let fs = Arc::clone(&local.fs);
-    let viewer = NodeViewer { local, configz: settings.configz };
+    let stats = NodeStats::new(local.clone(), cgroups, Path::new(CGROUPS));
+    let viewer = NodeViewer { local, configz: settings.configz, stats };
     let server = NodeServer::new(options, Arc::new(viewer));
     tasks.spawn(server.run(listener));
     tasks.spawn(async move {

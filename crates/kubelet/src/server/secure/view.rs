@@ -11,6 +11,7 @@ use node_server::{
 };
 
 use super::pods::container_names;
+use super::stats::NodeStats;
 use crate::server::containers::{running_id, status_of};
 use crate::server::local::Local;
 use crate::server::local::runtime::is_local;
@@ -26,6 +27,7 @@ const CHECKPOINTS: &str = "checkpoints";
 pub(super) struct NodeViewer {
     pub(super) local: Local,
     pub(super) configz: String,
+    pub(super) stats: NodeStats,
 }
 
 #[async_trait]
@@ -52,13 +54,9 @@ impl NodeView for NodeViewer {
             Page::Configz => Ok(Answer::json(self.configz.clone())),
             Page::Metrics(Metrics::Node) => Ok(Answer::text(OPENMETRICS, metrics_text(view).await)),
             Page::Metrics(Metrics::Probes) => Ok(Answer::text(OPENMETRICS, view.probes.metrics())),
-            Page::Summary { .. } => Err(ViewError::not_implemented("/stats/summary")),
-            Page::Metrics(Metrics::Resource) => {
-                Err(ViewError::not_implemented("/metrics/resource"))
-            }
-            Page::Metrics(Metrics::Cadvisor) => {
-                Err(ViewError::not_implemented("/metrics/cadvisor"))
-            }
+            Page::Summary { only_cpu_and_memory } => self.stats.summary(only_cpu_and_memory).await,
+            Page::Metrics(Metrics::Resource) => Ok(self.stats.resource().await),
+            Page::Metrics(Metrics::Cadvisor) => Ok(self.stats.cadvisor()),
             Page::Metrics(Metrics::Slis) => Err(ViewError::not_implemented("/metrics/slis")),
             Page::Statusz => Err(ViewError::not_implemented("/statusz")),
             Page::Flagz => Err(ViewError::not_implemented("/flagz")),
