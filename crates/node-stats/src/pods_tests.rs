@@ -1,3 +1,5 @@
+//! Tables of tests.
+
 use super::*;
 
 #[test]

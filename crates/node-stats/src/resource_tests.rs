@@ -1,3 +1,5 @@
+//! The text of resource metrics, line by line.
+
 use super::*;
 use crate::node::NodeSample;
 use crate::pods::PodSample;

@@ -57,7 +57,7 @@ pub(super) async fn run(config: Config, sender: mpsc::Sender<SourceUpdate>) {
         };
         let update = || SourceUpdate {
             source: Source::Api,
-            pods: bound.pods.values().map(|pod| Pod::clone(pod)).collect(),
+            pods: bound.pods.values().cloned().collect(),
             objects: Vec::new(),
             complete: true,
         };

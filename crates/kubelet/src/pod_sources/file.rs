@@ -5,6 +5,7 @@
 //! pkg/kubelet/config/file.go and file_linux.go.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -54,6 +55,7 @@ pub(super) async fn run(config: Config, ports: SourcePorts, sender: mpsc::Sender
         let (pods, notices) = scanner.scan().await;
         notices.iter().for_each(|notice| notice.tell(&ports.recorder));
         if let Some(pods) = pods {
+            let pods = pods.into_iter().map(Arc::new).collect();
             let (objects, complete) = (scanner.objects(), scanner.complete());
             let update = SourceUpdate { source: Source::File, pods, objects, complete };
             if sender.send(update).await.is_err() {

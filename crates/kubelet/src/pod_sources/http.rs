@@ -50,6 +50,7 @@ pub(super) async fn run(
         notices.iter().for_each(Notice::log);
         news.set(poller.trouble());
         if let Some(pods) = pods {
+            let pods = pods.into_iter().map(Arc::new).collect();
             let objects = poller.objects();
             let update = SourceUpdate { source: Source::Http, pods, objects, complete: true };
             if sender.send(update).await.is_err() {

@@ -17,7 +17,7 @@ pub struct SourceUpdate {
     /// The source.
     pub source: Source,
     /// All its pods; one that is missing is to be removed.
-    pub pods: Vec<Pod>,
+    pub pods: Vec<Arc<Pod>>,
     /// All its ConfigMaps and Secrets.
     pub objects: Vec<Arc<ConfigObject>>,
     /// Nothing is missing merely because it could not be read.
@@ -75,7 +75,7 @@ impl Merger {
         let mut pods = BTreeMap::new();
         for pod in update.pods {
             // Preparation gave every pod its uid, name, namespace and spec.
-            let Some(pod) = DesiredPod::new(source, Arc::new(pod)) else {
+            let Some(pod) = DesiredPod::new(source, pod) else {
                 continue;
             };
             let elsewhere = self.sources.values().any(|other| other.pods.contains_key(pod.uid()));

@@ -1,3 +1,5 @@
+//! Machines to measure: directories that mimic control groups and /proc.
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -26,10 +26,8 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn apply(merger: &mut Merger, source: Source, pods: &[Pod], second: i64) -> Applied {
-    merger.apply(
-        SourceUpdate { source, pods: pods.to_vec(), objects: vec![], complete: true },
-        at(second),
-    )
+    let pods = pods.iter().cloned().map(Arc::new).collect();
+    merger.apply(SourceUpdate { source, pods, objects: vec![], complete: true }, at(second))
 }
 
 fn annotation(set: &PodSet, key: &str) -> Vec<String> {

@@ -90,7 +90,9 @@ impl StatusWriter {
             let mut wake = rest_until.filter(|at| *at > now);
             if wake.is_none() && self.copies.is_known() {
                 let pods = self.pods();
-                looked.retain(|uid, _| pods.iter().any(|(view, ..)| view.uid == *uid));
+                // They come by their uids.
+                looked
+                    .retain(|uid, _| pods.binary_search_by(|(view, ..)| view.uid.cmp(uid)).is_ok());
                 for (view, finished, copy) in pods {
                     if under_way.len() >= REQUESTS_MAX || busy.contains(&view.uid) {
                         continue;
