@@ -186,10 +186,10 @@ fn check_shows_the_origin_of_each_value() {
 fn check_lists_what_is_not_acted_on() {
     let (_, stdout, _) = klet(&[
         "check",
-        "--max-pods=3",
+        "--image-gc-high-threshold=83",
         "--sync-frequency=2m",
         "--node-ip=10.0.0.1",
-        "--cert-dir=/c",
+        "--maximum-dead-containers=7",
         "--feature-gates=MemoryQoS=true,EventedPLEG=true",
         "--boot-id-file=/x",
     ]);
@@ -198,8 +198,8 @@ fn check_lists_what_is_not_acted_on() {
     assert_has(
         section,
         &[
-            "maxPods (set by --max-pods)",
-            "--cert-dir",
+            "imageGCHighThresholdPercent (set by --image-gc-high-threshold)",
+            "--maximum-dead-containers",
             "featureGates.MemoryQoS (set by --feature-gates)",
         ],
     );

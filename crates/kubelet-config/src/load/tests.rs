@@ -153,16 +153,15 @@ fn what_is_set_without_a_consumer_is_listed_with_its_origin() {
         "hairpinMode: none\nstaticPodPath: /pods\nevictionHard:\n  pid.available: 5%\n",
     )];
     let outcome =
-        run("--config=k --max-pods=3 --node-ip=1.2.3.4 --cert-dir=/c --root-dir=/r", &files);
+        run("--config=k --node-ip=1.2.3.4 --maximum-dead-containers=7 --root-dir=/r", &files);
     let listed: Vec<String> =
         outcome.unconsumed.iter().map(|u| format!("{} by {}", u.path, u.origin)).collect();
     assert_eq!(
         listed,
         [
             "hairpinMode by /here/k",
-            "maxPods by --max-pods",
             "evictionHard by /here/k",
-            "--cert-dir by --cert-dir"
+            "--maximum-dead-containers by --maximum-dead-containers"
         ]
     );
 }
