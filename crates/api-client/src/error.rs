@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+/// The longest that a server, or who stands in its way, can have us wait.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
+
 /// Why the API server did not give what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
@@ -51,6 +54,7 @@ impl ApiError {
             status["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(code);
         let seconds = status["details"]["retryAfterSeconds"].as_u64();
         let retry_after = retry_after.or(seconds.map(Duration::from_secs));
+        let retry_after = retry_after.map(|pause| pause.min(RETRY_AFTER_MAX));
         let message = match text("message") {
             none if none.is_empty() => format!("the API server answered {code}"),
             message => message,

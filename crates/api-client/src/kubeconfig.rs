@@ -14,8 +14,13 @@ use crate::access::{Access, ExecPlugin, Pem, Token};
 /// Versions of the talk with a program that knows credentials.
 const EXEC_VERSIONS: [&str; 2] =
     ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
-/// Ways to log in that Kubernetes has given up.
-const GIVEN_UP: [(&str, &str); 3] = [
+const IMPERSONATION: &str = "use the credentials of that user";
+/// Ways to log in that Kubernetes has given up, or that a node has no use for.
+const GIVEN_UP: [(&str, &str); 7] = [
+    ("as", IMPERSONATION),
+    ("as-uid", IMPERSONATION),
+    ("as-groups", IMPERSONATION),
+    ("as-user-extra", IMPERSONATION),
     ("auth-provider", "use an exec plugin"),
     ("username", "use a token or a client certificate"),
     ("password", "use a token or a client certificate"),

@@ -149,7 +149,8 @@ impl TryFrom<Validated> for Config {
                 &c.address,
                 "readOnlyPort",
                 c.read_only_port,
-            ),
+            )
+            .filter(|_| c.enable_server != Some(false)),
             healthz: socket(
                 &mut problems,
                 "healthzBindAddress",

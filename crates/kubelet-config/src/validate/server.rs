@@ -126,7 +126,10 @@ impl Check<'_> {
             } else {
                 ("tlsPrivateKeyFile", "tlsCertFile")
             };
-            self.advise(set, format!("is used only together with {missing}"));
+            let file =
+                if set == "tlsCertFile" { &c.tls_cert_file } else { &c.tls_private_key_file };
+            let value = format!("{:?}", file.as_deref().unwrap_or_default());
+            self.bad(set, value, format!("is of no use without {missing}; set both"));
         }
     }
 }

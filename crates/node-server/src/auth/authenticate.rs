@@ -60,7 +60,10 @@ impl Authenticator {
     ) -> Option<User> {
         let mut wrong = false;
         match by_certificate(&shown) {
-            Ok(Some(user)) => return Some(user.authenticated()),
+            Ok(Some(user)) => {
+                take_tokens(headers);
+                return Some(user.authenticated());
+            }
             Ok(None) => {}
             Err(error) => {
                 tracing::debug!(%error, "a client certificate proves nothing");

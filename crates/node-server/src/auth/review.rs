@@ -46,12 +46,15 @@ impl Reviewer {
     /// Reviews; the answer is the object's status.
     pub(super) async fn review(&self, path: &str, object: &Value) -> Result<Value, ReviewError> {
         let work = async {
-            let _turn = self.at_once.acquire().await;
             let mut pause = FIRST_PAUSE;
             let mut tries = 1;
             loop {
                 let call = Call::post(path, object.clone()).within(TRY_LIMIT);
-                let error = match self.api.call(call).await {
+                // Whoever waits for another try keeps nobody from theirs.
+                let turn = self.at_once.acquire().await;
+                let answer = self.api.call(call).await;
+                drop(turn);
+                let error = match answer {
                     Ok(mut answer) => return Ok(answer["status"].take()),
                     Err(error) => error,
                 };

@@ -160,12 +160,19 @@ impl Tls {
     ) -> Option<Result<(), String>> {
         let (own, between) = chain.split_first()?;
         let bundle = self.current()?;
+        // Every order of them is tried, for anybody who connects.
+        if between.len() > BETWEEN_MAX {
+            return Some(Err(format!("more than {BETWEEN_MAX} intermediate certificates")));
+        }
         let seconds = u64::try_from(now.as_second()).unwrap_or_default();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         let verified = bundle.verifier.verify_client_cert(own, between, now);
         Some(verified.map(|_| ()).map_err(|error| error.to_string()))
     }
 }
+
+/// Certificates between a client's own and the authority's; real ones have one or two.
+const BETWEEN_MAX: usize = 4;
 
 fn configure(
     provider: &Arc<CryptoProvider>,

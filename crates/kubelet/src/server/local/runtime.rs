@@ -61,12 +61,13 @@ pub(super) async fn exec(
         stderr: !question.tty,
     };
     let url = local.runtime.exec(request).await?;
+    let place = place_of(&url);
     match is_local(&url) {
         true => Ok(Json(ExecAnswer { url })),
         false => Err(Refused(
             StatusCode::BAD_GATEWAY,
             format!(
-                "the runtime streams commands at {url}, which is not this machine over plain HTTP; set its \
+                "the runtime streams commands at {place}, which is not this machine over plain HTTP; set its \
                  stream server to 127.0.0.1 (containerd: stream_server_address)"
             ),
         )),
@@ -82,6 +83,13 @@ fn running_id(view: &PodView, container: &str) -> Result<String, Refused> {
         || format!("container {container} is not running; `klet why` tells the reason");
     let id = containers::running_id(found).ok_or_else(|| Refused::conflict(not_running()))?;
     Ok(id.to_owned())
+}
+
+/// Where a URL leads, without its path: that lets anybody in who knows it.
+pub(in crate::server) fn place_of(url: &str) -> String {
+    let uri = url.parse::<Uri>().unwrap_or_default();
+    let scheme = uri.scheme_str().unwrap_or_default();
+    format!("{scheme}://{}", uri.authority().map_or("", |authority| authority.as_str()))
 }
 
 /// Plain HTTP to this machine: anything else would carry what is typed over a network.

@@ -99,12 +99,22 @@ impl Files {
         }
     }
 
+    /// One that cannot be read does not keep the other from being read.
     fn read(&mut self, fs: &dyn Fs) -> Result<(), SecureError> {
+        let serving = self.read_serving(fs);
+        self.read_authority(fs).and(serving)
+    }
+
+    fn read_serving(&mut self, fs: &dyn Fs) -> Result<(), SecureError> {
         let (certificate, key) = (pem(fs, &self.serving.0)?, pem(fs, &self.serving.1)?);
         if (&certificate, &key) != (&self.seen.0, &self.seen.1) {
             self.tls.serving().set(&certificate, &key)?;
             self.seen = (certificate, key);
         }
+        Ok(())
+    }
+
+    fn read_authority(&mut self, fs: &dyn Fs) -> Result<(), SecureError> {
         if let Some(path) = &self.client_ca {
             let authority = pem(fs, path)?;
             if authority != self.seen_ca {

@@ -21,6 +21,11 @@ pub enum SecureError {
     /// A certificate cannot be had.
     #[error("{0}")]
     Certificate(#[from] CertificateError),
+    /// Access is to be reviewed, and there is nobody to do it.
+    #[error(
+        "authorization.mode Webhook needs an API server; give --kubeconfig, or set AlwaysAllow"
+    )]
+    NoReviewer,
     /// The port is taken.
     #[error("cannot listen on {address} for the node API: {source}; is another kubelet running?")]
     Listen {

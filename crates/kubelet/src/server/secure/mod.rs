@@ -70,7 +70,8 @@ pub async fn serve(
             (Some((authorized_ttl, unauthorized_ttl)), Some(api)) => {
                 AuthorizationOptions::Webhook { api, authorized_ttl, unauthorized_ttl }
             }
-            _ => AuthorizationOptions::AlwaysAllow,
+            (Some(_), None) => return Err(SecureError::NoReviewer),
+            (None, _) => AuthorizationOptions::AlwaysAllow,
         },
         create_for_streams: false,
         handlers: settings.handlers,

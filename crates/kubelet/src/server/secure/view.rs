@@ -14,7 +14,7 @@ use super::pods::container_names;
 use super::stats::NodeStats;
 use crate::server::containers::{running_id, status_of};
 use crate::server::local::Local;
-use crate::server::local::runtime::is_local;
+use crate::server::local::runtime::{is_local, place_of};
 use crate::server::routes::{OPENMETRICS, metrics_text, pod_list};
 use crate::status_manager::PodView;
 
@@ -99,12 +99,13 @@ impl NodeView for NodeViewer {
             }
         };
         let url = url.map_err(|error| of_runtime(&error))?;
+        let place = place_of(&url);
         match is_local(&url) {
             true => Ok(url),
             false => Err(ViewError::new(
                 502,
                 format!(
-                    "the runtime streams at {url}, which is not this machine over plain HTTP; set \
+                    "the runtime streams at {place}, which is not this machine over plain HTTP; set \
                      its stream server to 127.0.0.1 (containerd: stream_server_address)"
                 ),
             )),
