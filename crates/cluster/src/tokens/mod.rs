@@ -148,6 +148,11 @@ impl Tokens {
         })
     }
 
+    /// Forgets a token that nobody needs any more.
+    pub fn forget(&self, ask: &TokenAsk) {
+        self.lock().slots.remove(ask);
+    }
+
     /// Forgets the tokens of a pod that is gone.
     pub fn delete_pod(&self, uid: &str) {
         let of_pod = |ask: &TokenAsk| ask.pod.as_ref().is_some_and(|pod| pod.uid == uid);

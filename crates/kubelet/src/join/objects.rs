@@ -13,7 +13,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use kubelet_model::token::{TOKEN, TokenAsk};
-use kubelet_model::{ConfigObject, ObjectKey, ObjectKind};
+use kubelet_model::{ConfigObject, ObjectKey};
 use serde_json::Value;
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
@@ -23,6 +23,8 @@ use crate::ports::Clock;
 
 /// How soon what could not be learnt is asked for again.
 const RETRY: Duration = Duration::from_secs(10);
+/// From so many reads without an answer on, users are told.
+const LATE_MAX: u32 = 3;
 /// The shortest time between two requests for a token.
 const TOKEN_PAUSE: Duration = Duration::from_secs(1);
 
@@ -132,19 +134,27 @@ impl Asks {
             _ = stopped => {}
             () = work => {}
         }
-        if key.kind == ObjectKind::ServiceAccountToken {
+        if let Some(ask) = TokenAsk::of(&key) {
             self.answers.forget(&key);
+            self.tokens.forget(&request(&ask));
         }
     }
 
     /// Reads until there is an answer; from then on the listener is told of changes.
     async fn keep_object(&self, key: &ObjectKey, at: &Address) {
+        let mut late = 0;
         loop {
             match self.reader.read(at).await {
                 Ok(()) | Err(Trouble::NotFound(_) | Trouble::Ended(_)) => {
                     return std::future::pending().await;
                 }
-                Err(Trouble::Late(_) | Trouble::NotWanted(_)) => sleep(TOKEN_PAUSE).await,
+                Err(trouble @ (Trouble::Late(_) | Trouble::NotWanted(_))) => {
+                    late += 1;
+                    if late == LATE_MAX {
+                        self.answers.fail(key, &trouble.to_string());
+                    }
+                    sleep(TOKEN_PAUSE).await;
+                }
                 Err(trouble) => {
                     self.answers.fail(key, &trouble.to_string());
                     sleep(RETRY).await;

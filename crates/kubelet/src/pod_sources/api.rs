@@ -79,7 +79,15 @@ impl Bound {
     fn replace(&mut self, objects: Vec<Value>) -> bool {
         let (mut pods, mut copies) = (BTreeMap::new(), Vec::new());
         for object in objects {
-            let Some((pod, copy)) = read(object) else { continue };
+            let uid = PodUid::new(object["metadata"]["uid"].as_str().unwrap_or_default());
+            let Some((pod, copy)) = read(object) else {
+                // It is there all the same: what was known of it stands.
+                if let Some(old) = self.pods.get(&uid) {
+                    copies.extend(self.copies.get(&uid));
+                    pods.insert(uid, Arc::clone(old));
+                }
+                continue;
+            };
             if copy.mirror.is_none() {
                 let pod = noted(self.pods.get(&copy.uid), pod);
                 pods.insert(copy.uid.clone(), pod);
@@ -143,5 +151,9 @@ fn noted_status(old: Option<&PodStatus>, new: PodStatus) -> PodStatus {
     conditions.extend(new.conditions.into_iter().flatten().filter(|c| !own(&c)));
     kept.conditions = (!conditions.is_empty()).then_some(conditions);
     kept.resource_claim_statuses = new.resource_claim_statuses;
+    // Whoever says that the pod has ended has the last word.
+    if matches!(new.phase.as_deref(), Some("Succeeded" | "Failed")) {
+        kept.phase = new.phase;
+    }
     kept
 }

@@ -246,7 +246,7 @@ impl Dispatcher {
                 let status = PodStatus {
                     phase: Some("Pending".to_owned()),
                     message: Some(message),
-                    ..PodStatus::default()
+                    ..pod.asked().status.clone().unwrap_or_default()
                 };
                 self.shared.statuses.set(pod, status);
             }
@@ -264,7 +264,15 @@ impl Dispatcher {
             Command::Start(uid) => {
                 if let Some(pod) = desired.pods.get(&uid) {
                     self.shared.statuses.begin(pod);
-                    self.start(uid, pod.full_name().clone(), Some(pod.clone()), Intent::Run);
+                    let grace = pod.deletion();
+                    let intent = match grace {
+                        Some(seconds) => self.ending(Grace::from_secs(seconds.max(1))),
+                        None => Intent::Run,
+                    };
+                    self.start(uid.clone(), pod.full_name().clone(), Some(pod.clone()), intent);
+                    if let Some(worker) = self.workers.get_mut(&uid) {
+                        worker.grace = grace;
+                    }
                 }
             }
             Command::Update(uid) => {

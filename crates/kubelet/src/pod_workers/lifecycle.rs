@@ -69,7 +69,7 @@ fn plan_worker(uid: &PodUid, worker: &WorkerFacts, wanted: Option<&DesiredPod>) 
         // The API server holds it until its last status was written: it must not
         // start again meanwhile.
         return wanted
-            .is_none_or(|pod| pod.deletion().is_none())
+            .is_none_or(|pod| pod.deletion().is_none() || worker.pod.is_none())
             .then(|| Command::Forget(uid.clone()));
     }
     let deletion = wanted.and_then(DesiredPod::deletion);
@@ -118,6 +118,12 @@ fn plan_starts(
         pending.contains_key(pod.uid()) && rivals.any(|(_, name)| *name == pod.full_name())
     };
     for pod in candidates {
+        // One that is deleted before anything of it ran only has to say so.
+        let never_ran = !running.contains_key(pod.uid()) && !pending.contains_key(pod.uid());
+        if pod.deletion().is_some() && never_ran {
+            commands.push(Command::Start(pod.uid().clone()));
+            continue;
+        }
         let free = !strangers.contains(pod.full_name()) && taken.insert(pod.full_name());
         if free && !unsure(pod) {
             commands.push(Command::Start(pod.uid().clone()));

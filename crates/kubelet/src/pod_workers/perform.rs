@@ -6,6 +6,7 @@ use kubelet_model::{Action, Mono, ObservedPod};
 use tokio::time::sleep;
 
 use super::lane::Lane;
+use super::volumes::objects_changed;
 use super::worker::{Decision, Intent, Order, Worker};
 use crate::pod_plan::RETRY_AFTER_ERROR;
 use crate::progress::{Calls, Obstacle};
@@ -35,6 +36,7 @@ impl Worker {
             () = self.seen.changed() => {}
             () = self.probe_watch.changed() => {}
             () = self.volume_watch.changed() => {}
+            () = objects_changed(&mut self.objects) => {}
             () = self.shared.runtime.changed() => {}
             () = sleep(wait) => {}
         }

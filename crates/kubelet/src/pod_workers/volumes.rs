@@ -1,26 +1,55 @@
 //! The worker and its pod's volumes: wanted while the pod lives, waited for
 //! before anything starts, released once nothing of it runs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kubelet_model::{Action, DesiredPod, Mono, ObservedPod, Steps};
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_model::{Action, DesiredPod, Mono, ObjectKey, ObservedPod, Steps};
 
 use super::worker::{Decision, Worker};
-use crate::object_cache::pod_objects;
+use crate::object_cache::{ObjectWatch, pod_objects};
 use crate::progress::Obstacle;
 use crate::runtime_manager::refusal;
 use crate::status_manager::Stage;
 use crate::volume_manager::{Mountables, VolumeState, has_volumes, why_waiting};
 
+/// The objects that a pod's variables and images need.
+pub(super) struct FollowedObjects {
+    /// Of this version of the pod.
+    of: Arc<Pod>,
+    keys: BTreeSet<ObjectKey>,
+    pub(super) watch: ObjectWatch,
+}
+
+/// Returns once one of them has changed.
+pub(super) async fn objects_changed(objects: &mut Option<FollowedObjects>) {
+    match objects {
+        Some(followed) => followed.watch.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
 impl Worker {
     /// Has an API server's objects fetched before they are needed, and kept while they
     /// are.
     pub(super) fn follow_objects(&mut self, pod: &DesiredPod) {
-        let known = self.objects.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, pod.pod()));
-        if !known && !pod.is_static() {
-            let watch = self.shared.objects.follow(pod_objects(pod));
-            self.objects = Some((Arc::clone(pod.pod()), watch));
+        let known = self.objects.as_ref().is_some_and(|known| Arc::ptr_eq(&known.of, pod.pod()));
+        if self.ended_itself {
+            self.objects = None;
+        } else if !known && !pod.is_static() {
+            let keys = pod_objects(pod);
+            let watch = self.shared.objects.follow(keys.clone());
+            self.objects = Some(FollowedObjects { of: Arc::clone(pod.pod()), keys, watch });
         }
+    }
+
+    /// Something is to start, and the API server has yet to answer for what it needs.
+    pub(super) fn awaits_objects(&self, steps: &Steps) -> bool {
+        let Some(followed) = &self.objects else { return false };
+        let mut actions = steps.iter().flatten();
+        actions.any(|action| matches!(action, Action::StartContainer { .. }))
+            && followed.keys.iter().any(|key| self.shared.objects.is_awaited(key))
     }
 
     /// A pod that lives needs its volumes.

@@ -1,9 +1,8 @@
 //! One pod's worker: look, plan, report, act, look again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::PodStatus;
 use kubelet_model::{
     Action, BackoffPolicy, ContainerId, ContainerName, DesiredPod, EventType, FullName, Grace,
     Mono, ObservedPod, PodResources, PodUid, ProbeResults, Steps, Waiting,
@@ -11,8 +10,8 @@ use kubelet_model::{
 use tokio::sync::{mpsc, watch};
 
 use super::Shared;
+use super::volumes::FollowedObjects;
 use crate::allocation::{Refusal, Resize};
-use crate::object_cache::ObjectWatch;
 use crate::pleg::{PodWatch, RuntimeState};
 use crate::pod_plan::{self, Deadline, Ending, Memory, PlanContext, Termination};
 use crate::probe_manager::ProbeWatch;
@@ -63,7 +62,7 @@ pub(super) struct Worker {
     /// When the pod's volumes change.
     pub(super) volume_watch: VolumeWatch,
     /// The objects that its containers' variables and its images need are kept known.
-    pub(super) objects: Option<(Arc<Pod>, ObjectWatch)>,
+    pub(super) objects: Option<FollowedObjects>,
     /// Observations that began before this say nothing about what was done since.
     pub(super) fence: Mono,
     /// The fence for which a fresh look was asked for.
@@ -73,7 +72,7 @@ pub(super) struct Worker {
     /// The name under which the pod was first known.
     pub(super) full_name: FullName,
     /// The pod ended by itself; whatever is left of it is stopped.
-    ended_itself: bool,
+    pub(super) ended_itself: bool,
     /// The dispatcher knows that the pod ended by itself.
     end_told: bool,
     recoveries: u64,
@@ -235,7 +234,10 @@ impl Worker {
     fn blocked_until(&self, order: &Order, decision: &Decision) -> Option<Option<Mono>> {
         let unusable = self.runtime.problem.is_some()
             || self.missing_network(order.pod.as_ref(), decision).is_some();
-        if (unusable && !decision.steps.is_empty()) || self.awaits_volumes(&decision.steps) {
+        if (unusable && !decision.steps.is_empty())
+            || self.awaits_volumes(&decision.steps)
+            || self.awaits_objects(&decision.steps)
+        {
             return Some(decision.wake_at);
         }
         let failure = self.memory.sandbox_failure.as_ref()?;
@@ -351,7 +353,8 @@ impl Worker {
                 stage: Stage::Live,
                 finished: false,
             };
-            let over = is_terminal(&self.status(pod, seen, &live, None));
+            let told = pod.asked().status.as_ref().is_some_and(is_terminal);
+            let over = told || is_terminal(&self.status(pod, seen, &live, None));
             if !over && plan.cut_off {
                 self.fail_cut_off(pod);
             } else if !over {

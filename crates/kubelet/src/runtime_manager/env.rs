@@ -68,7 +68,7 @@ fn from_objects(
         let secret = source.secret_ref.as_ref();
         let secret = secret.map(|of| (ObjectKind::Secret, &of.name, of.optional));
         let Some((kind, name, optional)) = map.or(secret) else { continue };
-        let object = find(objects, &ObjectKey::new(kind, pod.namespace(), name), optional)?;
+        let object = find(objects, pod, (kind, name), optional)?;
         let prefix = source.prefix.as_deref().unwrap_or_default();
         for (key, value) in object.iter().flat_map(|object| &object.data) {
             variables.push((format!("{prefix}{key}"), text_of(value, key, pod, kind, name)?));
@@ -80,10 +80,14 @@ fn from_objects(
 /// An object; `None` if it is missing and may be.
 fn find(
     objects: &Objects,
-    key: &ObjectKey,
+    pod: &DesiredPod,
+    (kind, name): (ObjectKind, &str),
     optional: Option<bool>,
 ) -> Result<Option<Arc<ConfigObject>>, String> {
-    match objects.find(key)? {
+    let key = ObjectKey::new(kind, pod.namespace(), name);
+    // What lies beside a static pod is known, whether or not there is an API server.
+    let found = if pod.is_static() { objects.get(&key) } else { objects.find(&key)? };
+    match found {
         None if optional != Some(true) => {
             Err(format!("{} {:?} not found", key.kind.resource(), key.name))
         }
@@ -98,7 +102,7 @@ fn one_of(
     (kind, name, key): (ObjectKind, &str, &str),
     optional: Option<bool>,
 ) -> Result<Option<String>, String> {
-    let found = find(objects, &ObjectKey::new(kind, pod.namespace(), name), optional)?;
+    let found = find(objects, pod, (kind, name), optional)?;
     let Some(object) = found else { return Ok(None) };
     match object.data.get(key) {
         Some(value) => text_of(value, key, pod, kind, name).map(Some),

@@ -186,7 +186,7 @@ fn terminated(facts: &Facts<'_>, instance: &ObservedContainer, exit: &Exit) -> A
     ApiState {
         terminated: Some(ContainerStateTerminated {
             exit_code: exit.code,
-            reason: Some(exit.reason.clone()),
+            reason: (!exit.reason.is_empty()).then(|| exit.reason.clone()),
             message: (!exit.message.is_empty()).then(|| exit.message.clone()),
             started_at: exit.started_at.map(|at| Time(truncate(at))),
             finished_at: Some(Time(truncate(exit.finished_at))),

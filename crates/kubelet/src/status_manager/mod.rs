@@ -150,7 +150,14 @@ impl Statuses {
 
     /// Forgets all pods but these.
     pub fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
-        self.lock().retain(|uid, _| keep(uid));
+        let mut all = self.lock();
+        let before = all.len();
+        all.retain(|uid, _| keep(uid));
+        let fewer = all.len() != before;
+        drop(all);
+        if fewer {
+            self.0.changed.send_replace(());
+        }
     }
 
     /// Every pod with its status.

@@ -245,3 +245,22 @@ impl ClientCertVerifier for AskOnly {
         self.algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever connects may send any certificates, and every order of them is tried.
+    #[test]
+    fn long_chains_are_not_followed() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let made = rcgen::CertificateParams::default().self_signed(&key).unwrap();
+        let tls = Tls::new(&TlsOptions::default()).unwrap();
+        tls.set_client_authority(Some(made.pem().as_bytes())).unwrap();
+        let chain = vec![made.der().clone(); BETWEEN_MAX + 2];
+        let why = tls.vouched(&chain, Timestamp::UNIX_EPOCH).unwrap().unwrap_err();
+        assert!(why.contains("intermediate"), "{why}");
+        let shorter = tls.vouched(&chain[..2], Timestamp::UNIX_EPOCH).unwrap();
+        assert!(!shorter.unwrap_err().contains("intermediate"));
+    }
+}

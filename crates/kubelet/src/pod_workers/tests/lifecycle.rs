@@ -193,6 +193,11 @@ fn a_deleted_pod_ends_once_and_does_not_start_again() {
     check("want a:web deleted=30; worker a:web ending finished", expect!["nothing"]);
     check("worker a:web ending finished", expect!["forget a"]);
     check("want a:web deleted=30", expect!["start a"]);
+    // Nor does it wait for a name that it will not use.
+    check("want b:web deleted=30; worker a:web ending", expect!["start b"]);
+    check("want b:web deleted=30; runs b:web; worker a:web ending", expect!["nothing"]);
+    // What was an orphan before its server told of it gets a worker that knows it.
+    check("want a:web deleted=30; worker a:web orphan ending finished", expect!["forget a"]);
 }
 
 #[test]

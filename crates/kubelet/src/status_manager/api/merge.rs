@@ -98,7 +98,7 @@ pub(super) fn patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value
 fn merge_key(field: &str) -> Option<&'static str> {
     match field {
         "conditions" => Some("type"),
-        "podIPs" => Some("ip"),
+        "podIPs" | "hostIPs" => Some("ip"),
         _ => None,
     }
 }

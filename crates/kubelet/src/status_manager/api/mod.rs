@@ -225,12 +225,15 @@ fn look(
     looked.revision.clone_from(&copy.revision);
     (looked.done, looked.not_before) = (false, None);
     let step = step(view, finished, copy);
-    match (&step, &looked.sent) {
+    let sent = looked.sent.as_ref().filter(|(sent, _)| Arc::ptr_eq(sent, &view.status));
+    match (&step, sent) {
         (None, _) => looked.done = true,
+        // It was told all there is, whatever it kept of it.
+        (Some(Step::Patch(_)), Some(_)) if is_over(finished, copy) => {
+            return (Some(Step::Delete), looked);
+        }
         // A server that does not keep a status is not asked over and over.
-        (Some(Step::Patch(_)), Some((sent, at)))
-            if Arc::ptr_eq(sent, &view.status) && *at + AGAIN > now =>
-        {
+        (Some(Step::Patch(_)), Some((_, at))) if *at + AGAIN > now => {
             looked.not_before = Some(*at + AGAIN);
             return (None, looked);
         }
@@ -245,8 +248,12 @@ fn step(view: &PodView, finished: bool, copy: &ApiCopy) -> Option<Step> {
     if let Some(change) = merge::patch(copy.uid.as_str(), &copy.status, &merged) {
         return Some(Step::Patch(change));
     }
-    let over = finished && copy.deleted && copy.mirror.is_none() && is_terminal(&copy.status);
-    over.then_some(Step::Delete)
+    is_over(finished, copy).then_some(Step::Delete)
+}
+
+/// Its end was written, and nothing of it is left.
+fn is_over(finished: bool, copy: &ApiCopy) -> bool {
+    finished && copy.deleted && copy.mirror.is_none() && is_terminal(&copy.status)
 }
 
 impl Looked {

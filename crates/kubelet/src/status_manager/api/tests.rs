@@ -220,6 +220,27 @@ async fn a_deleted_pod_goes_once_its_end_is_written_and_nothing_is_left() {
     assert!(bench.object("a").await.unwrap_err().is_not_found());
 }
 
+/// A server that drops a field of the status must not keep the pod for ever.
+#[test]
+fn what_a_server_does_not_keep_does_not_hold_up_the_end() {
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "1",
+            "deletionTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"containers": []},
+        "status": {"phase": "Failed"},
+    }))
+    .unwrap();
+    let copy = ApiCopy::of(&pod).unwrap();
+    let own = Arc::new(status(json!({"phase": "Failed", "hostIP": "10.0.0.1"})));
+    let view = PodView { uid: "u".into(), pod: Arc::new(pod), status: own };
+    let now = Instant::now();
+    let (step, mut looked) = look(&view, true, &copy, None, now);
+    assert!(matches!(step, Some(Step::Patch(_))), "{step:?}");
+    looked.succeed(Arc::clone(&view.status), Some(&copy));
+    let (step, _) = look(&view, true, &copy, Some(looked), now);
+    assert_eq!(step, Some(Step::Delete));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_status_that_somebody_else_changes_is_put_right() {
     let bench = Bench::new().await;
