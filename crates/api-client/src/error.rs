@@ -93,3 +93,20 @@ impl ApiError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Added to a time, a pause of any length would overflow.
+    #[test]
+    fn nobody_can_have_us_wait_for_ever() {
+        let said = serde_json::json!({"details": {"retryAfterSeconds": u64::MAX}});
+        let error = ApiError::of_status(&said, 429, None);
+        assert_eq!(error.retry_after(), Some(RETRY_AFTER_MAX));
+        let error = ApiError::of_status(&Value::Null, 429, Some(Duration::MAX));
+        assert_eq!(error.retry_after(), Some(RETRY_AFTER_MAX));
+        let error = ApiError::of_status(&Value::Null, 429, Some(Duration::from_secs(7)));
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
+    }
+}

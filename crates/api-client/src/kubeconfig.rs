@@ -274,6 +274,8 @@ mod tests {
             (CLUSTER, "{client-certificate: k}", "user.client-key: missing"),
             (CLUSTER, "{client-certificate-data: '*'}", "user.client-certificate-data: not base64"),
             (CLUSTER, "{username: u}", "user.username: not supported"),
+            (CLUSTER, "{token: t, as: other}", "user.as: not supported"),
+            (CLUSTER, "{token: t, as-groups: [g]}", "user.as-groups: not supported"),
             (CLUSTER, "{auth-provider: {name: gcp}}", "user.auth-provider: not supported"),
             (CLUSTER, "{exec: {command: a}}", "user.exec.apiVersion: missing"),
             (CLUSTER, "{exec: {command: a, apiVersion: v7}}", "user.exec.apiVersion: \"v7\""),

@@ -205,7 +205,7 @@ fn secrets_are_masked_but_reach_the_agent() {
 fn strong_types() {
     let files = [(
         "/here/k",
-        "staticPodPath: pods\nenableServer: false\nreadOnlyPort: 0\nhealthzPort: 0\nlogging: {format: json, verbosity: 3}\n\
+        "staticPodPath: pods\nenableServer: false\nreadOnlyPort: 10255\nhealthzPort: 0\nlogging: {format: json, verbosity: 3}\n\
          crashLoopBackOff: {maxContainerRestartPeriod: 30s}\nimageServiceEndpoint: unix:///i\noomScoreAdj: -5\n",
     )];
     let config = run("--config=k", &files).config.unwrap();

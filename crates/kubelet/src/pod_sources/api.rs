@@ -157,3 +157,48 @@ fn noted_status(old: Option<&PodStatus>, new: PodStatus) -> PodStatus {
     }
     kept
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(phase: &str, gate: &str) -> Value {
+        json!({
+            "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+            "spec": {"containers": [{"name": "app", "image": "i"}]},
+            "status": {"phase": phase, "conditions": [
+                {"type": "Ready", "status": "False"}, {"type": "example.com/gate", "status": gate},
+            ]},
+        })
+    }
+
+    fn bound(first: Value) -> Bound {
+        let mut bound = Bound::default();
+        assert!(bound.replace(vec![first]));
+        bound
+    }
+
+    #[test]
+    fn only_what_others_say_changes_a_pod() {
+        let mut bound = bound(object("Pending", "False"));
+        assert!(!bound.put(object("Running", "False")), "the agent wrote that itself");
+        assert!(bound.put(object("Running", "True")), "somebody opened the gate");
+        assert!(bound.put(object("Failed", "True")), "somebody ended the pod");
+        let pod = bound.pods.values().next().unwrap();
+        assert_eq!(pod.status.as_ref().unwrap().phase.as_deref(), Some("Failed"));
+    }
+
+    #[test]
+    fn a_version_that_cannot_be_read_does_not_end_the_pod() {
+        let mut bound = bound(object("Running", "True"));
+        let odd = json!({"metadata": {"name": "a", "uid": "u"}, "spec": 7});
+        assert!(!bound.put(odd.clone()));
+        bound.replace(vec![odd]);
+        assert!(bound.pods.contains_key(&PodUid::new("u")));
+        assert!(bound.copies.get(&PodUid::new("u")).is_some());
+        bound.replace(Vec::new());
+        assert!(bound.pods.is_empty());
+    }
+}

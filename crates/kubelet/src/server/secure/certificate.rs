@@ -231,6 +231,13 @@ mod tests {
         std::fs::write(&at, &ca).unwrap();
         all.reload(&RealFs);
         assert_eq!(all.told, "");
+        // A serving certificate that is broken does not keep a new authority out.
+        let (other, _) = self_signed("other", Timestamp::now()).unwrap();
+        std::fs::write(&at, &other).unwrap();
+        std::fs::write(&all.serving.1, "odd").unwrap();
+        all.reload(&RealFs);
+        assert!(!all.told.is_empty());
+        assert_eq!(all.seen_ca, other.as_bytes());
         std::fs::remove_file(&at).unwrap();
         let error = files(dir.path()).load(&RealFs, "n1", Timestamp::now()).unwrap_err();
         assert!(error.to_string().contains("ca.crt"), "{error}");

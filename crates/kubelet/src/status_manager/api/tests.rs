@@ -220,6 +220,27 @@ async fn a_deleted_pod_goes_once_its_end_is_written_and_nothing_is_left() {
     assert!(bench.object("a").await.unwrap_err().is_not_found());
 }
 
+/// Both lists of addresses are merged by the address.
+#[test]
+fn addresses_of_the_node_that_go_are_taken_away() {
+    let both = status(json!({"hostIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}));
+    let one = status(json!({"hostIPs": [{"ip": "10.0.0.1"}]}));
+    let change = patch("u", &both, &one).unwrap();
+    expect![[r#"{"$setElementOrder/hostIPs":[{"ip":"10.0.0.1"}],"hostIPs":[{"$patch":"delete","ip":"fd00::1"}]}"#]]
+        .assert_eq(&change["status"].to_string());
+}
+
+#[tokio::test]
+async fn pods_that_are_forgotten_are_told_of() {
+    let bench = Bench::new().await;
+    bench.statuses.set(&bench.pod("a").await, running("True"));
+    let news = bench.statuses.follow();
+    bench.statuses.retain(|_| true);
+    assert!(!news.has_changed().unwrap());
+    bench.statuses.retain(|_| false);
+    assert!(news.has_changed().unwrap());
+}
+
 /// A server that drops a field of the status must not keep the pod for ever.
 #[test]
 fn what_a_server_does_not_keep_does_not_hold_up_the_end() {
