@@ -7,6 +7,7 @@ use kubelet_model::{EventObject, EventType};
 use tokio::sync::{Semaphore, watch};
 
 use crate::allocation::Allocations;
+use crate::cluster_lists::ClusterLists;
 use crate::events::{NodeEvents, Recorder};
 use crate::image_manager::Images;
 use crate::join::AgentParts;
@@ -85,6 +86,7 @@ impl Agent {
         let drivers = plugin_manager::start(&settings.root_dir, &ports);
         let volumes =
             Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired, &drivers);
+        let lists = ClusterLists::start(&ports);
         let shared = Shared {
             ports,
             settings,
@@ -99,6 +101,7 @@ impl Agent {
             allocations,
             volumes: volumes.clone(),
             objects,
+            lists,
             lanes: Arc::new(Semaphore::new(lanes)),
         };
         pod_workers::start(shared, desired);
