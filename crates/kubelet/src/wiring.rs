@@ -16,7 +16,7 @@ use crate::object_cache::Objects;
 use crate::pleg::{Observations, RuntimeStateReader};
 use crate::pod_manager::{ApiCopies, Mirrors};
 use crate::pod_sources::{ApiSource, UrlNews};
-use crate::pod_workers::{self, Shared};
+use crate::pod_workers::{self, PodKiller, Shared};
 use crate::ports::Ports;
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
@@ -40,6 +40,7 @@ pub struct Agent {
     node_identity: watch::Sender<Option<String>>,
     runtime: RuntimeStateReader,
     objects: Objects,
+    killer: PodKiller,
 }
 
 impl Agent {
@@ -101,7 +102,7 @@ impl Agent {
             objects,
             lanes: Arc::new(Semaphore::new(lanes)),
         };
-        pod_workers::start(shared, desired);
+        let killer = pod_workers::start(shared, desired);
         Self {
             statuses,
             observations,
@@ -114,7 +115,13 @@ impl Agent {
             node_identity,
             runtime: of_runtime,
             objects: of_pods,
+            killer,
         }
+    }
+
+    /// Ends pods for the node's sake.
+    pub fn killer(&self) -> PodKiller {
+        self.killer.clone()
     }
 
     /// What ties the agent to its cluster takes from it, and gives it.

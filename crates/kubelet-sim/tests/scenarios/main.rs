@@ -8,6 +8,7 @@ mod csi;
 mod deadlines;
 mod hooks;
 mod images;
+mod kills;
 mod lifecycles;
 mod lost_answers;
 mod outages;

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::events::resize_news;
+use super::kill::{self, KillStage, Killed};
 use super::lifecycle::{self, Command, WorkerFacts};
 use super::worker::{Intent, Order, Report, Worker};
 use super::{Shared, orphan_files};
@@ -44,6 +45,9 @@ pub(super) struct Dispatcher {
     workers: BTreeMap<PodUid, WorkerFacts>,
     orders: BTreeMap<PodUid, watch::Sender<Order>>,
     reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
+    /// Pods that the node itself ends.
+    kills: mpsc::Receiver<kill::Command>,
+    killed: Killed,
     /// The pods that the tiers' shares were last worked out for.
     shared_among: Vec<(PodUid, usize)>,
     /// When to clear what a crash left behind; `None` once that is done.
@@ -53,13 +57,19 @@ pub(super) struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub(super) fn new(shared: Shared, desired: PodSetReader) -> Self {
+    pub(super) fn new(
+        shared: Shared,
+        desired: PodSetReader,
+        kills: mpsc::Receiver<kill::Command>,
+    ) -> Self {
         Self {
             shared,
             desired,
             workers: BTreeMap::new(),
             orders: BTreeMap::new(),
             reports: mpsc::channel(REPORTS_MAX),
+            kills,
+            killed: Killed::default(),
             shared_among: Vec::new(),
             sweep_at: Some(Instant::now()),
             sweep_problem: None,
@@ -80,6 +90,7 @@ impl Dispatcher {
                 let next = gathered.into_iter().chain(sweep_at).min();
                 tokio::select! { biased;
                     Some(report) = self.reports.1.recv() => self.note(&report),
+                    Some(command) = self.kills.recv() => self.kill(command),
                     () = self.desired.changed() => {}
                     () = allocations.changed() => {}
                     changed = known.changed() => match changed {
@@ -135,14 +146,55 @@ impl Dispatcher {
     }
 
     fn note(&mut self, report: &Report) {
-        let (Report::Ended(uid) | Report::Finished(uid)) = report;
+        let (Report::Ended(uid) | Report::CleanedUp(uid) | Report::Finished(uid)) = report;
         let Some(worker) = self.workers.get_mut(uid) else { return };
         match report {
-            Report::Ended(_) => worker.ended = true,
+            Report::Ended(_) => {
+                worker.ended = true;
+                self.killed.reach(uid, KillStage::Dead);
+            }
+            Report::CleanedUp(_) => {
+                worker.cleaned = true;
+                self.killed.reach(uid, KillStage::CleanedUp);
+            }
             Report::Finished(_) => {
                 worker.finished = true;
+                self.killed.reach(uid, KillStage::CleanedUp);
                 self.shared.statuses.finish(uid);
             }
+        }
+    }
+
+    /// Has a pod ended for the node's sake. One that waits for its turn is told when it
+    /// gets it.
+    fn kill(&mut self, command: kill::Command) {
+        let desired = self.desired.current();
+        let uid = command.uid.clone();
+        let worker = self.workers.get(&uid);
+        let stage = match worker {
+            Some(worker) if worker.finished || worker.cleaned => KillStage::CleanedUp,
+            Some(worker) if worker.ended => KillStage::Dead,
+            Some(_) => KillStage::Asked,
+            None if desired.pods.contains_key(&uid) => KillStage::Asked,
+            None => {
+                command.stage.send_replace(KillStage::CleanedUp);
+                return;
+            }
+        };
+        let known = worker.and_then(|worker| worker.pod.as_ref()).or(desired.pods.get(&uid));
+        if stage == KillStage::Asked {
+            let pod = known.map(|pod| pod.full_name().to_string()).unwrap_or_default();
+            let reason = &command.kill.reason;
+            tracing::info!(pod, %uid, reason, "the node ends the pod");
+        }
+        let now = self.shared.ports.clock.mono();
+        let order = self.killed.take(command, known, stage, now);
+        if let Some(orders) = self.orders.get(&uid) {
+            orders.send_if_modified(|told| {
+                let changed = told.kill.as_ref() != Some(&order);
+                told.kill = Some(order);
+                changed
+            });
         }
     }
 
@@ -160,6 +212,8 @@ impl Dispatcher {
                 self.perform(command, &desired, existing.as_deref().unwrap_or_default());
             }
         };
+        let workers = &self.workers;
+        self.killed.retain(|uid| workers.contains_key(uid) || desired.pods.contains_key(uid));
         self.tell_of_resizes();
         self.report_queued(&desired);
         self.share_processors(&desired);
@@ -294,6 +348,7 @@ impl Dispatcher {
             Command::Forget(uid) => {
                 self.workers.remove(&uid);
                 self.orders.remove(&uid);
+                self.killed.retain(|killed| *killed != uid);
                 self.shared.statuses.remove(&uid);
                 self.shared.progress.remove(&uid);
                 self.shared.allocations.remove(&uid);
@@ -333,10 +388,18 @@ impl Dispatcher {
     fn start(&mut self, uid: PodUid, full_name: FullName, pod: Option<DesiredPod>, intent: Intent) {
         let ending = matches!(intent, Intent::End(_));
         let resize = self.shared.allocations.resize_of(&uid);
-        let (orders, receiver) = watch::channel(Order { pod: pod.clone(), intent, resize });
+        let kill = self.killed.order_of(&uid);
+        let (orders, receiver) = watch::channel(Order { pod: pod.clone(), intent, resize, kill });
         let name = full_name.clone();
-        let facts =
-            WorkerFacts { full_name, pod, ending, grace: None, ended: false, finished: false };
+        let facts = WorkerFacts {
+            full_name,
+            pod,
+            ending,
+            grace: None,
+            ended: false,
+            cleaned: false,
+            finished: false,
+        };
         self.workers.insert(uid.clone(), facts);
         self.orders.insert(uid.clone(), orders);
         let (shared, reports) = (self.shared.clone(), self.reports.0.clone());

@@ -24,6 +24,8 @@ pub(super) struct WorkerFacts {
     pub grace: Option<i64>,
     /// The pod ended by itself and nothing of it runs: its name is free.
     pub ended: bool,
+    /// Nor does anything of it use the node.
+    pub cleaned: bool,
     /// Nothing of the pod is left.
     pub finished: bool,
 }

@@ -8,6 +8,7 @@
 
 mod dispatcher;
 mod events;
+mod kill;
 mod lane;
 mod lifecycle;
 mod orphan_files;
@@ -19,6 +20,8 @@ mod volumes;
 #[cfg(test)]
 mod tests;
 mod worker;
+
+pub use kill::{Kill, KillError, KillStage, KillWatch, PodKiller};
 
 use std::sync::Arc;
 
@@ -71,8 +74,11 @@ pub struct Shared {
     pub lanes: Arc<Semaphore>,
 }
 
-/// Starts the dispatcher, which starts workers.
-pub fn start(shared: Shared, desired: PodSetReader) {
+/// Starts the dispatcher, which starts workers; what it returns ends their pods.
+pub fn start(shared: Shared, desired: PodSetReader) -> PodKiller {
     let tasks = shared.ports.tasks.clone();
-    tasks.spawn_vital("dispatcher", dispatcher::Dispatcher::new(shared, desired).run());
+    let (killer, commands) = PodKiller::new(shared.recorder.clone());
+    let dispatcher = dispatcher::Dispatcher::new(shared, desired, commands);
+    tasks.spawn_vital("dispatcher", dispatcher.run());
+    killer
 }

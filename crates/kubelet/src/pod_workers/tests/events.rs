@@ -85,7 +85,7 @@ fn bench(pod: DesiredPod) -> Bench {
         settings,
         ports,
     };
-    let order = Order { pod: Some(pod.clone()), intent: Intent::Run, resize: Resize::default() };
+    let order = Order { pod: Some(pod.clone()), intent: Intent::Run, resize: Resize::default(), kill: None };
     let (_, orders) = watch::channel(order.clone());
     let (reports, _) = mpsc::channel(1);
     let mut worker =

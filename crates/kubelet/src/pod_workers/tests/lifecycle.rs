@@ -71,6 +71,7 @@ fn world(text: &str) -> World {
                     ending: flags.contains("ending"),
                     grace: flags.iter().find_map(|flag| flag.strip_prefix("grace=")?.parse().ok()),
                     ended: flags.contains("ended"),
+                    cleaned: false,
                     finished: flags.contains("finished"),
                 };
                 world.workers.insert(PodUid::new(uid), facts);
@@ -102,6 +103,7 @@ impl World {
                     ending: false,
                     grace: None,
                     ended: false,
+                    cleaned: false,
                     finished: false,
                 };
                 assert!(self.workers.insert(uid.clone(), facts).is_none(), "{uid} has a worker");
@@ -123,6 +125,7 @@ impl World {
                     ending: true,
                     grace: None,
                     ended: false,
+                    cleaned: false,
                     finished: false,
                 };
                 assert!(self.workers.insert(uid.clone(), facts).is_none(), "{uid} has a worker");
