@@ -6,6 +6,7 @@ use api_client::Spread;
 use kubelet_model::{EventObject, EventType};
 use tokio::sync::{Semaphore, watch};
 
+use crate::admission;
 use crate::allocation::Allocations;
 use crate::events::{NodeEvents, Recorder};
 use crate::image_manager::Images;
@@ -41,6 +42,7 @@ pub struct Agent {
     runtime: RuntimeStateReader,
     objects: Objects,
     killer: PodKiller,
+    reports: admission::Reports,
 }
 
 impl Agent {
@@ -80,6 +82,7 @@ impl Agent {
             let mirrors = Mirrors { api, node_name, node, desired, copies, statuses, jitter };
             ports.tasks.spawn_vital("mirrors", mirrors.run());
         }
+        let (reports, admission) = admission::inputs(ports.api.is_some());
         let (of_runtime, of_pods) = (runtime.clone(), objects.clone());
         let lanes = settings.lanes;
         let settings = Arc::new(settings);
@@ -98,6 +101,7 @@ impl Agent {
             progress: progress.clone(),
             images,
             allocations,
+            admission,
             volumes: volumes.clone(),
             objects,
             lanes: Arc::new(Semaphore::new(lanes)),
@@ -116,12 +120,18 @@ impl Agent {
             runtime: of_runtime,
             objects: of_pods,
             killer,
+            reports,
         }
     }
 
     /// Ends pods for the node's sake.
     pub fn killer(&self) -> PodKiller {
         self.killer.clone()
+    }
+
+    /// Tells admission what the node is short of, and that the machine goes.
+    pub fn admission_reports(&self) -> admission::Reports {
+        self.reports.clone()
     }
 
     /// What ties the agent to its cluster takes from it, and gives it.
@@ -134,6 +144,7 @@ impl Agent {
             identity: self.node_identity.clone(),
             events: NodeEvents::new(self.recorder.clone(), &settings.node_name),
             recorder: self.recorder.clone(),
+            node_news: self.reports.node.clone(),
         }
     }
 

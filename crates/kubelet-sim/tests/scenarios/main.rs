@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kubelet_sim::{LiveContainer, PodTemplate, SimWorld};
 
+mod admission;
 mod csi;
 mod deadlines;
 mod hooks;

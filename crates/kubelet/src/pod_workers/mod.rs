@@ -6,6 +6,7 @@
 //! panicking pod never delays another. Upstream: pkg/kubelet/pod_workers.go,
 //! HandlePodCleanups in kubelet_pods.go.
 
+mod admission;
 mod dispatcher;
 mod events;
 mod kill;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
+use crate::admission::Inputs;
 use crate::allocation::Allocations;
 use crate::events::Recorder;
 use crate::image_manager::Images;
@@ -66,6 +68,8 @@ pub struct Shared {
     pub images: Images,
     /// What pods are given.
     pub allocations: Allocations,
+    /// What decides about new pods besides the pods that are there.
+    pub admission: Inputs,
     /// Volumes.
     pub volumes: Volumes,
     /// ConfigMaps and Secrets.
@@ -78,7 +82,7 @@ pub struct Shared {
 pub fn start(shared: Shared, desired: PodSetReader) -> PodKiller {
     let tasks = shared.ports.tasks.clone();
     let (killer, commands) = PodKiller::new(shared.recorder.clone());
-    let dispatcher = dispatcher::Dispatcher::new(shared, desired, commands);
+    let dispatcher = dispatcher::Dispatcher::new(shared, desired, killer.clone(), commands);
     tasks.spawn_vital("dispatcher", dispatcher.run());
     killer
 }

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use super::Shared;
 use super::kill::KillOrder;
 use super::volumes::FollowedObjects;
+use crate::admission::Rejection;
 use crate::allocation::{Refusal, Resize};
 use crate::pleg::{PodWatch, RuntimeState};
 use crate::pod_plan::{self, Deadline, Ending, Memory, PlanContext, Termination};
@@ -32,6 +33,8 @@ pub(super) struct Order {
     pub resize: Resize,
     /// The node itself ends it.
     pub kill: Option<KillOrder>,
+    /// Why it may not run here, if it may not.
+    pub rejected: Option<Rejection>,
 }
 
 impl Order {
@@ -265,6 +268,7 @@ impl Worker {
     }
 
     fn decide(&mut self, order: &Order, seen: &ObservedPod) -> Decision {
+        self.note_rejection(order, seen);
         self.note_kill(order, seen);
         match (order.intent, &order.pod) {
             (Intent::Run, Some(pod)) => {
@@ -309,19 +313,14 @@ impl Worker {
         }
     }
 
-    /// A pod that this node can never run as it is written fails before anything
-    /// of it is made.
-    fn refuse_what_cannot_run(&mut self, pod: &DesiredPod, seen: &ObservedPod) {
-        if self.ended.is_some() || !seen.is_gone() {
-            return;
-        }
-        if let Some(refusal::Refusal { reason, message }) =
-            refusal::of_node(pod, &self.shared.settings)
-        {
-            tracing::warn!(pod = %pod.full_name(), reason, message, "pod refused: it cannot run here");
-            self.record(pod, EventType::Warning, reason, message.clone());
-            self.ended = Some(Ended::rejected(reason, &message));
-        }
+    /// A pod that may not run here fails before anything of it is made; what runs of it
+    /// from before is ended.
+    fn note_rejection(&mut self, order: &Order, seen: &ObservedPod) {
+        let Some(Rejection { reason, message }) = &order.rejected else { return };
+        self.ended.get_or_insert_with(|| Ended {
+            before_anything: seen.is_gone(),
+            ..Ended::rejected(reason, message)
+        });
     }
 
     /// What the runtime can never give the pod, it need not be asked for again.
@@ -388,7 +387,6 @@ impl Worker {
         let now = self.now();
         let grace = Grace::from_secs(Grace::seconds_of(pod.spec()));
         if !self.ended_itself {
-            self.refuse_what_cannot_run(pod, seen);
             let time_is_up_at =
                 if self.ended.is_none() { self.watch_deadline(pod, seen) } else { None };
             let plan = pod_plan::plan_live(pod, seen, &self.context());
@@ -454,6 +452,10 @@ impl Worker {
             None => self.ending.order_unknown(seen, termination),
         };
         self.show_ending(termination, seen);
+        if !seen.may_run() {
+            // What it held of the node is free, whatever is left to remove.
+            self.tell_of_end();
+        }
         let keep_files = self.files_removed || !self.volumes_gone(pod, seen);
         // An API server is told how containers ended before they are removed.
         let told = pod.is_some_and(|pod| !pod.is_static()) && seen.may_run();
