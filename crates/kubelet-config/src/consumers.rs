@@ -127,6 +127,10 @@ pub static GATES: &[(&str, &str)] = &[
     ("KubeletEnsureSecretPulledImages", "kubelet::image_manager"),
     // Off, the node's object declares no features.
     ("NodeDeclaredFeatures", "kubelet::join"),
+    // Off, pods that name resources as a whole are refused.
+    ("PodLevelResources", "kubelet::admission"),
+    // Off, tolerations that compare numbers suffer nothing.
+    ("TaintTolerationComparisonOperators", "kubelet::admission"),
 ];
 
 /// Every field of the configuration, and who acts on it.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ContainerStatus;
+use kubelet::pod_workers::PodKiller;
 use kubelet::ports::{Jitter, NoPrograms, Ports, Tasks};
 use kubelet::settings::Settings;
 use kubelet::status_manager::PodView;
@@ -47,6 +48,11 @@ impl RunningAgent {
     pub(crate) fn crash(self) {
         self.life.end();
         self.tasks.abort_all();
+    }
+
+    /// Ends pods as the node's own parts do.
+    pub(crate) fn killer(&self) -> PodKiller {
+        self.agent.killer()
     }
 
     /// What the agent reports.

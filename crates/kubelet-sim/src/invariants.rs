@@ -95,6 +95,7 @@ impl State {
         if let Some(template) = self.oracle.in_force(revision).cloned() {
             self.check_volumes_ready(&pod, &uid, &template);
         }
+        self.check_not_killed(&pod, &uid, "sandbox");
         let parent = config.linux.as_ref().map_or("", |linux| &linux.cgroup_parent);
         let uid = config.metadata.as_ref().map_or("", |m| &m.uid);
         if !parent.is_empty() && !self.groups.has(uid) {
@@ -168,6 +169,7 @@ impl State {
             || self.has_twin(container)
             || self.oracle.explains_stop(sandbox.revision(), sandbox.asked_at)
             || self.deadline_explains_stop(sandbox.revision())
+            || self.killed(container.uid()).is_some()
             || self.answers.hook_failed.contains(&container.id)
             || self.started_over_since(container.uid(), container.ran_at)
             || self.start_over_is_due(container.uid())
@@ -205,6 +207,7 @@ impl State {
             return;
         };
         let (revision, pod) = (sandbox.revision(), sandbox.pod().to_owned());
+        let (uid, name) = (container.uid().to_owned(), container.name().to_owned());
         if !self.oracle.explains_start(revision, self.now()) {
             let text = format!(
                 "start of {} asked for revision {revision}, which is gone",
@@ -212,6 +215,7 @@ impl State {
             );
             self.violate(&pod, text);
         }
+        self.check_not_killed(&pod, &uid, &format!("start of {name}"));
     }
 
     /// A container started.

@@ -20,6 +20,7 @@ mod faults;
 mod foreign;
 mod hooks;
 mod invariants;
+mod kills;
 mod lifecycle;
 mod manifest;
 mod node;

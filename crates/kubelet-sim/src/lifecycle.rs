@@ -268,6 +268,8 @@ impl State {
         let Some(sandbox) = self.objects.sandboxes.get(&container.sandbox) else { return };
         let (pod, uid) = (container.pod().to_owned(), container.uid().to_owned());
         let longest = self.longest_grace(container, sandbox.revision());
+        let killed = self.killed(container.uid()).and_then(|killed| killed.grace);
+        let longest = killed.map_or(longest, |most| longest.min(most.max(GRACE_FLOOR)));
         let mut broken = Vec::new();
         if grace > longest {
             broken.push(format!("{} gets {}s of grace", container.name(), grace.as_secs()));
@@ -298,10 +300,16 @@ impl State {
         let sandbox = self.objects.sandboxes.get(&container.sandbox)?;
         let revision = sandbox.revision();
         let graces = self.oracle.kin_templates(revision).map(|t| t.grace_secs);
+        let killed = self.killed(container.uid());
         let shortest = Duration::from_secs(graces.min()?.into());
+        let shortest = killed.and_then(|k| k.grace).map_or(shortest, |most| shortest.min(most));
         let ending = self.courses.ending.get(container.uid()).copied();
         // Grace counts from the decision, even if the runtime cannot be reached then.
-        let decided = [self.oracle.ends_from(revision), self.deadline_passed_at(revision)];
+        let decided = [
+            self.oracle.ends_from(revision),
+            self.deadline_passed_at(revision),
+            killed.map(|killed| killed.at),
+        ];
         // Where every hook is a pause as long as the grace, the first stop is the first sign.
         let sign = ending.unwrap_or(self.now());
         let began = decided.into_iter().flatten().chain([sign]).min();

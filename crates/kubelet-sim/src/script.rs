@@ -6,6 +6,8 @@
 use std::time::Duration;
 
 use cri::RuntimeEventKind;
+use kubelet::pod_workers::{Kill, KillWatch};
+use kubelet_model::PodUid;
 
 use crate::faults::Faults;
 use crate::manifest::PodTemplate;
@@ -113,6 +115,19 @@ impl SimWorld {
     pub fn kill(&mut self, id: &str) {
         let _guard = self.rt.enter();
         self.world.lock().end(id, 137, "Error");
+    }
+
+    /// Has the agent end a pod for the node's sake.
+    pub fn end_pod(&mut self, name: &str, kill: Kill) -> KillWatch {
+        let pod = format!("{name}-{NODE}");
+        let uid = self.reported().into_iter().find(|reported| reported.name == pod);
+        let uid = uid.map(|reported| reported.uid).unwrap_or_default();
+        let killer = self.agent.as_ref().expect("an agent runs").killer();
+        {
+            let _guard = self.rt.enter();
+            self.world.lock().note_kill(&pod, &uid, &kill);
+        }
+        self.rt.block_on(killer.kill(&PodUid::new(uid), kill))
     }
 
     /// Kills a pod's sandboxes from outside; containers run on.

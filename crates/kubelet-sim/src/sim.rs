@@ -46,7 +46,7 @@ pub struct SimWorld {
     pub(crate) world: Arc<World>,
     settings: Settings,
     pub(crate) publishing: Publishing,
-    agent: Option<RunningAgent>,
+    pub(crate) agent: Option<RunningAgent>,
     lives: u64,
     churn_left: u32,
     mischief: bool,

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use crate::answers::Answers;
 use crate::faults::Faults;
 use crate::invariants::History;
+use crate::kills::Kills;
 use crate::lifecycle::Courses;
 use crate::manifest::PodTemplate;
 use crate::node::{CsiVolumes, Endpoints, FileTree, MountTable, PodGroups, WebPage};
@@ -55,6 +56,7 @@ pub(crate) struct State {
     pub(crate) config: Option<u64>,
     pub(crate) history: History,
     pub(crate) courses: Courses,
+    pub(crate) kills: Kills,
     pub(crate) answers: Answers,
     /// Twists to apply to the next calls of a name, before any random ones.
     pub(crate) script: VecDeque<(&'static str, Twist)>,
@@ -122,6 +124,7 @@ impl World {
                 config: None,
                 history: History::default(),
                 courses: Courses::default(),
+                kills: Kills::default(),
                 answers: Answers::default(),
                 script: VecDeque::new(),
                 runtime_down: false,

@@ -16,6 +16,7 @@ pub mod container_logs;
 pub mod pod_manager;
 pub mod pod_plan;
 pub mod container_manager;
+pub mod admission;
 pub mod allocation;
 pub mod image_manager;
 pub mod runtime_manager;

@@ -13,6 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::admission::AdmissionMetrics;
 use crate::allocation::ResizeMetrics;
 use crate::image_manager::ImageMetrics;
 use crate::runtime_manager::HookMetrics;
@@ -63,6 +64,8 @@ pub struct Metrics {
     pub resizes: ResizeMetrics,
     /// Of hooks.
     pub hooks: HookMetrics,
+    /// Of admission.
+    pub admission: AdmissionMetrics,
 }
 
 impl Default for Metrics {
@@ -90,6 +93,7 @@ impl Metrics {
             images: ImageMetrics::default(),
             resizes: ResizeMetrics::default(),
             hooks: HookMetrics::default(),
+            admission: AdmissionMetrics::default(),
         };
         metrics.register();
         metrics
@@ -100,6 +104,7 @@ impl Metrics {
         let r = &mut *registry;
         self.resizes.register(r);
         self.hooks.register(r);
+        self.admission.register(r);
         r.register("kubelet_running_pods", "Pods with a ready sandbox", self.running_pods.clone());
         r.register(
             "kubelet_running_containers",

@@ -220,8 +220,8 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
     let sources = &config.pod_sources;
     let wire = config.wire();
     let headers = sources.static_pod_url_header.iter();
+    let node_name = node_name(flags.hostname_override.as_deref())?;
     Ok(Settings {
-        node_name: node_name(flags.hostname_override.as_deref())?,
         static_pod_path: sources.static_pod_path.clone(),
         file_check_frequency: sources.file_check_frequency,
         static_pod_url: sources.static_pod_url.clone(),
@@ -243,6 +243,8 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
             config,
             flags.experimental_allocatable_ignore_eviction,
         ),
+        admission: join::admission_rules(config, flags, &node_name),
+        node_name,
         node_ips: node_ips(flags.node_ip.as_deref()),
         max_dead_per_container: u32::try_from(flags.maximum_dead_containers_per_container)
             .unwrap_or(0),

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use kubelet_model::{ContainerName, Mono, PodUid};
 use serde::{Deserialize, Serialize};
 
+use crate::admission::Wait;
 use crate::image_manager::PullState;
 use crate::ports::Clock;
 
@@ -93,6 +94,8 @@ pub enum Obstacle {
     },
     /// Other pods have their turn at the runtime.
     Turn,
+    /// Whether it may run here is not decided, or others must make room first.
+    Admission(Wait),
     /// Another pod of the same name must end first.
     NameTaken,
     /// A failed step rests before it is tried again.

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::admission::Rules as AdmissionRules;
 use crate::container_logs::RotationPolicy;
 use crate::container_manager::Rules;
 use crate::container_manager::allocatable::Allocatable;
@@ -49,6 +50,8 @@ pub struct Settings {
     /// What one container may use at the most, and all pods may request together when
     /// one is resized; nothing known of it bounds no resize.
     pub allocatable: Allocatable,
+    /// Which pods may run here.
+    pub admission: AdmissionRules,
     /// Addresses of the node, primary first.
     pub node_ips: Vec<String>,
     /// Dead instances kept per container name.
@@ -113,8 +116,10 @@ pub struct Machine {
 impl Settings {
     /// Upstream's defaults for a node of this name.
     pub fn for_node(node_name: impl Into<String>) -> Self {
+        let node_name = node_name.into();
         Self {
-            node_name: node_name.into(),
+            admission: AdmissionRules::boundless(&node_name),
+            node_name,
             static_pod_path: None,
             file_check_frequency: Duration::from_secs(20),
             static_pod_url: None,

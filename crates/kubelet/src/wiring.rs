@@ -6,6 +6,7 @@ use api_client::Spread;
 use kubelet_model::{EventObject, EventType};
 use tokio::sync::{Semaphore, watch};
 
+use crate::admission;
 use crate::allocation::Allocations;
 use crate::cluster_lists::ClusterLists;
 use crate::events::{NodeEvents, Recorder};
@@ -17,7 +18,7 @@ use crate::object_cache::Objects;
 use crate::pleg::{Observations, RuntimeStateReader};
 use crate::pod_manager::{ApiCopies, Mirrors};
 use crate::pod_sources::{ApiSource, UrlNews};
-use crate::pod_workers::{self, Shared};
+use crate::pod_workers::{self, PodKiller, Shared};
 use crate::ports::Ports;
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
@@ -41,6 +42,8 @@ pub struct Agent {
     node_identity: watch::Sender<Option<String>>,
     runtime: RuntimeStateReader,
     objects: Objects,
+    killer: PodKiller,
+    reports: admission::Reports,
 }
 
 impl Agent {
@@ -80,6 +83,7 @@ impl Agent {
             let mirrors = Mirrors { api, node_name, node, desired, copies, statuses, jitter };
             ports.tasks.spawn_vital("mirrors", mirrors.run());
         }
+        let (reports, admission) = admission::inputs(ports.api.is_some());
         let (of_runtime, of_pods) = (runtime.clone(), objects.clone());
         let lanes = settings.lanes;
         let settings = Arc::new(settings);
@@ -99,12 +103,13 @@ impl Agent {
             progress: progress.clone(),
             images,
             allocations,
+            admission,
             volumes: volumes.clone(),
             objects,
             lists,
             lanes: Arc::new(Semaphore::new(lanes)),
         };
-        pod_workers::start(shared, desired);
+        let killer = pod_workers::start(shared, desired);
         Self {
             statuses,
             observations,
@@ -117,7 +122,19 @@ impl Agent {
             node_identity,
             runtime: of_runtime,
             objects: of_pods,
+            killer,
+            reports,
         }
+    }
+
+    /// Ends pods for the node's sake.
+    pub fn killer(&self) -> PodKiller {
+        self.killer.clone()
+    }
+
+    /// Tells admission what the node is short of, and that the machine goes.
+    pub fn admission_reports(&self) -> admission::Reports {
+        self.reports.clone()
     }
 
     /// What ties the agent to its cluster takes from it, and gives it.
@@ -130,6 +147,7 @@ impl Agent {
             identity: self.node_identity.clone(),
             events: NodeEvents::new(self.recorder.clone(), &settings.node_name),
             recorder: self.recorder.clone(),
+            node_news: self.reports.node.clone(),
         }
     }
 

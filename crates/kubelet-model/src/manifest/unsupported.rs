@@ -181,6 +181,8 @@ pub fn unsupported(pod: &Pod) -> Vec<Problem> {
 /// only when the node runs short of disk.
 const OF_OTHERS: &[&str] =
     &["metadata.", "spec.schedulingGates", "spec.schedulingGroup", "spec.serviceAccount"];
+/// Admission refuses a pod of another system.
+const OF_ADMISSION: &[&str] = &["spec.os"];
 const OF_DISKS: &[&str] = &[".ephemeral-storage", ".emptyDir.sizeLimit"];
 
 /// Written into pods that may run on either system; it means nothing on this one.
@@ -191,11 +193,22 @@ const OF_WINDOWS: &str = ".securityContext.windowsOptions";
 pub fn unsupported_from_api(pod: &Pod) -> Vec<Problem> {
     let mut problems = unsupported(pod);
     problems.retain(|problem| {
-        !OF_OTHERS.iter().any(|of| problem.field.starts_with(of))
+        let others = OF_OTHERS.iter().chain(OF_ADMISSION);
+        !others.into_iter().any(|of| problem.field.starts_with(of))
+            && !is_extended_resource(&problem.field)
             && !OF_DISKS.iter().any(|of| problem.field.ends_with(of))
             && !problem.field.ends_with(OF_WINDOWS)
     });
     problems
+}
+
+/// An amount of something that the node's object advertises, or that others count:
+/// admission sees to it that there is enough. No program needs to be told of it.
+fn is_extended_resource(field: &str) -> bool {
+    let lists = [".resources.requests[", ".resources.limits["];
+    let names = lists.iter().filter_map(|list| field.split_once(list)).map(|(_, name)| name);
+    let mut names = names.filter_map(|name| name.strip_suffix(']'));
+    names.any(|name| name.contains('/') && !name.contains("kubernetes.io/"))
 }
 
 /// Variables that tell how much disk a container may fill: nobody counts that yet.

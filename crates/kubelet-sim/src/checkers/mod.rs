@@ -91,6 +91,10 @@ fn check(state: &State, reported: &[ReportedPod], layout: Layout<'_>) -> Result<
         if ran_out_of_time_unseen(state, &pod, candidates, reported) {
             continue;
         }
+        if let Some(uid) = state.stays_killed(&pod, reported)? {
+            uids.insert(uid);
+            continue;
+        }
         let actual = no_lost_pod(state, &pod, candidates, reported)?;
         let done = running::is_done(&actual) || running::stays_ended(&actual, reported);
         if state.deadline_is_over(actual.template, &actual.sandboxes) && !done {

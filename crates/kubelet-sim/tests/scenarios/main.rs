@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use kubelet_sim::{LiveContainer, PodTemplate, SimWorld};
 
+mod admission;
 mod csi;
 mod deadlines;
 mod hooks;
 mod images;
+mod kills;
 mod lifecycles;
 mod lost_answers;
 mod outages;

@@ -1,13 +1,17 @@
-//! What pods are given of what they ask for, and what of that is in force.
+//! Which pods may run, what they are given of what they ask for, and what of that is
+//! in force.
 //!
-//! Owns two records that outlive the agent: *allocated*, which decides what a pod
-//! may use, and *actuated*, what its containers and its control group were last
-//! told. A pod whose manifest changes under the same uid asks for a resize; it is
+//! Owns the verdicts of this life of the agent, and two records that outlive it:
+//! *allocated*, which decides what a pod may use, and *actuated*, what its containers and
+//! its control group were last told. A pod is judged once, by the words of `admission`,
+//! against all pods that were admitted before it; one that is refused gets no record.
+//! A pod whose manifest changes under the same uid asks for a resize; it is
 //! allocated here, in the one place that knows all pods, and put in force by the
 //! pod's worker, which plans with the allocated size alone. Never touches the
 //! runtime. Upstream: pkg/kubelet/allocation, actuatedState in pkg/kubelet/kuberuntime.
 
 mod format;
+mod judge;
 mod message;
 mod metrics;
 mod plan;
@@ -23,13 +27,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, ResourceRequirements};
 use kubelet_model::resources::{tidy, with_limits_of};
-use kubelet_model::{DesiredPod, PodResources, PodSet, PodUid, Sizes};
+use kubelet_model::{DesiredPod, Mono, PodResources, PodSet, PodUid, Sizes};
 use tokio::sync::Notify;
 
+pub use judge::Judging;
 pub use message::resize_message;
 pub use metrics::ResizeMetrics;
 pub use policy::{PendingReason, Refusal};
 
+use crate::admission::{Rejection, Verdict, Wait};
 use crate::container_manager::allocatable::Allocatable;
 use crate::ports::Fs;
 use metrics::Requested;
@@ -68,6 +74,12 @@ struct Entry {
     resize: Resize,
     /// When its resize began to wait.
     since: Option<Timestamp>,
+    /// Whether it may run; `None` until it was judged.
+    verdict: Option<Verdict>,
+    /// What it waits for before it can be judged or started.
+    wait: Option<Wait>,
+    /// The question about the Node that was asked for its sake.
+    asked_node: Option<u64>,
 }
 
 /// What a pod's worker must know of its resizes.
@@ -82,6 +94,22 @@ pub struct Resize {
 /// Something to tell users and to count.
 #[derive(Debug, Clone)]
 pub enum News {
+    /// A pod may not run here.
+    Rejected {
+        /// Which.
+        pod: DesiredPod,
+        /// Why.
+        rejection: Rejection,
+    },
+    /// Pods have to go for a critical one.
+    Preempt {
+        /// For which.
+        pod: DesiredPod,
+        /// Who has to go.
+        victims: Vec<DesiredPod>,
+        /// What the node lacks first.
+        signal: String,
+    },
     /// A resize was allocated.
     Started {
         /// The pod as it asks to be.
@@ -113,12 +141,14 @@ impl Allocations {
         Self { records: Arc::new(Mutex::new(records)), changed: Arc::default(), metrics }
     }
 
-    /// Gives every pod what it may have: the answer holds the same pods with the
-    /// resources they are given. Pods that `is_active` denies hold nothing.
+    /// Judges new pods, unless it is too early for that, and gives every pod what it may
+    /// have: the answer holds the same pods with the resources they are given. Pods that
+    /// `is_active` denies hold nothing.
     pub fn review(
         &self,
         desired: &Arc<PodSet>,
         is_active: impl Fn(&PodUid) -> bool,
+        judging: Option<&Judging<'_>>,
         node: Option<Allocatable>,
         wall: Timestamp,
     ) -> (Arc<PodSet>, Vec<News>) {
@@ -126,6 +156,7 @@ impl Allocations {
         if let Some((last, answer)) = &records.reviewed
             && Arc::ptr_eq(last, desired)
             && !records.has_pending()
+            && !records.has_open()
         {
             return (Arc::clone(answer), Vec::new());
         }
@@ -133,18 +164,51 @@ impl Allocations {
         let before = std::mem::replace(&mut records.active, active);
         let trigger = trigger(&before, &records.active, desired);
         records.pods.retain(|uid, _| desired.pods.contains_key(uid));
+        for (uid, pod) in &desired.pods {
+            records.pods.entry(uid.clone()).or_insert_with(|| Entry::new(pod));
+        }
+        let mut news = match judging {
+            Some(judging) => records.judge(desired, &is_active, judging),
+            None => Vec::new(),
+        };
         let review = {
             let known = |pod| records.known(pod, &is_active);
-            let pods: Vec<Known<'_>> = desired.pods.values().map(known).collect();
+            let is_given = |pod: &&DesiredPod| records.is_given(pod.uid());
+            let pods: Vec<Known<'_>> = desired.pods.values().filter(is_given).map(known).collect();
             plan::review(&pods, desired.sources_ready, node)
         };
-        let news = records.take_over(review, desired, wall, trigger, &self.metrics);
+        news.extend(records.take_over(review, desired, wall, trigger, &self.metrics));
         for reason in [PendingReason::Deferred, PendingReason::Infeasible] {
             self.metrics.set_pending(reason.as_label(), records.count_pending(reason));
         }
         let answer = Arc::new(records.given(desired));
         records.reviewed = Some((Arc::clone(desired), Arc::clone(&answer)));
         (answer, news)
+    }
+
+    /// Why a pod may not run here, if it may not.
+    pub fn rejection_of(&self, uid: &PodUid) -> Option<Rejection> {
+        match &self.lock().pods.get(uid)?.verdict {
+            Some(Verdict::Rejected(rejection)) => Some(rejection.clone()),
+            _ => None,
+        }
+    }
+
+    /// Pods that cannot be started yet, and what they wait for.
+    pub fn held_back(&self) -> BTreeMap<PodUid, Option<Wait>> {
+        let records = self.lock();
+        let open = records.pods.iter().filter(|(_, entry)| entry.is_open());
+        open.map(|(uid, entry)| (uid.clone(), entry.wait.clone())).collect()
+    }
+
+    /// When a pod waits no longer for others to make room.
+    pub fn next_look(&self) -> Option<Mono> {
+        let records = self.lock();
+        let ends = records.pods.values().filter_map(|entry| match entry.verdict {
+            Some(Verdict::Preempting { until, .. }) => Some(until),
+            _ => None,
+        });
+        ends.min()
     }
 
     /// What a worker must know.
@@ -291,6 +355,11 @@ impl Records {
         pending.filter(|refusal| refusal.reason == reason).count()
     }
 
+    /// Some pod is not judged, or waits for others to make room.
+    fn has_open(&self) -> bool {
+        self.pods.values().any(Entry::is_open)
+    }
+
     fn has_pending(&self) -> bool {
         self.pods.values().any(|entry| entry.resize.pending.is_some())
     }
@@ -300,7 +369,7 @@ impl Records {
             asked: pod,
             allocated: self.allocated.get(pod.uid()),
             actuated: self.actuated.get(pod.uid()),
-            active: is_active(pod.uid()),
+            active: is_active(pod.uid()) && self.holds(pod.uid()),
             pending_since: self.pods.get(pod.uid()).and_then(|entry| entry.since),
         }
     }
@@ -324,7 +393,7 @@ impl Records {
         }
         let mut news = Vec::new();
         for (uid, pod) in &desired.pods {
-            let entry = self.pods.entry(uid.clone()).or_insert_with(|| Entry::new(pod));
+            let Some(entry) = self.pods.get_mut(uid) else { continue };
             let before = entry.resize.pending.take();
             let edited = !Arc::ptr_eq(&entry.asked, pod.asked());
             if let (true, Some(old)) = (edited, &entry.asked.spec) {
@@ -382,6 +451,13 @@ impl Entry {
             given: pod.clone(),
             resize: Resize::default(),
             since: None,
+            verdict: None,
+            wait: None,
+            asked_node: None,
         }
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.verdict, None | Some(Verdict::Preempting { .. }))
     }
 }

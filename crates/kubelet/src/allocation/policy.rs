@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use kubelet_model::PodResources;
 
 use crate::container_manager::allocatable::Allocatable;
+use crate::container_manager::amounts::Amounts;
 use crate::container_manager::{QosClass, amounts, qos_class};
 
 /// Requests of processors and memory.
@@ -91,6 +92,18 @@ pub(super) fn held(spec: &PodSpec, actuated: Option<&PodResources>) -> Requests 
         }
     }
     Requests::of(spec).max(Requests::of(&in_force))
+}
+
+/// The same of every resource.
+pub(super) fn all_held(spec: &PodSpec, actuated: Option<&PodResources>) -> Amounts {
+    let mut all = amounts::pod_requests(spec);
+    let Requests { cpu_milli, memory_bytes } = held(spec, actuated);
+    for (name, amount) in [("cpu", cpu_milli), ("memory", memory_bytes)] {
+        if amount > 0 {
+            all.insert(name.to_owned(), amount);
+        }
+    }
+    all
 }
 
 /// Judges a resize from `allocated` to `asked`, beside pods that use `used`.

@@ -7,6 +7,7 @@
 mod correlate;
 mod lru;
 mod node;
+mod reasons;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use crate::ports::Clock;
 use correlate::Correlator;
 use lru::{Key, Lru};
 pub use node::NodeEvents;
+pub use reasons::reason_named;
 
 /// Events kept; older ones are forgotten. A node of 110 pods that each crash
 /// and pull makes some 1,000 distinct events.

@@ -96,7 +96,7 @@ fn access(path: &Path) -> Result<Access, JoinError> {
         .map_err(|source| JoinError::Unusable { path: path.to_owned(), source })
 }
 
-fn node(
+pub(super) fn node(
     config: &Config,
     flags: &Flags,
     node_name: &str,
@@ -141,7 +141,7 @@ fn node_ips(given: Option<&str>) -> Vec<IpAddr> {
 }
 
 /// What is reserved, and what must stay free.
-fn reserved(config: &Config, flags: &Flags) -> Reserved {
+pub(super) fn reserved(config: &Config, flags: &Flags) -> Reserved {
     let wire = config.wire();
     let capacity = machine_capacity();
     let thresholds = wire.eviction_hard.as_ref();

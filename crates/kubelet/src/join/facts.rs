@@ -129,7 +129,7 @@ fn image(of: v1::Image) -> NodeImage {
     NodeImage { id: of.id, digests: of.repo_digests, tags: of.repo_tags, bytes: of.size }
 }
 
-fn machine(fs: &dyn Fs) -> Machine {
+pub(super) fn machine(fs: &dyn Fs) -> Machine {
     let capacity = machine_capacity();
     let ids = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
     let id = ids.into_iter().map(|path| line(fs, path)).find(|id| !id.is_empty());

@@ -8,9 +8,11 @@
 mod config;
 mod facts;
 mod objects;
+mod own_node;
 mod reports;
 
 pub use config::{JoinError, JoinSettings, settings};
+pub(crate) use own_node::admission_rules;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use cluster::objects::{Connect, Settings as ObjectSettings, ttl};
 use cluster::tokens::Tokens;
 use tokio::sync::watch;
 
+use crate::admission::NodeNewsWriter;
 use crate::events::{NodeEvents, Recorder};
 use crate::object_cache::Objects;
 use crate::pleg::RuntimeStateReader;
@@ -55,6 +58,8 @@ pub struct AgentParts {
     pub events: NodeEvents,
     /// Every event.
     pub recorder: Recorder,
+    /// Takes what the API server says of the Node, for admission.
+    pub node_news: Option<NodeNewsWriter>,
 }
 
 impl Link {
@@ -78,7 +83,8 @@ impl Link {
 
     /// Starts everything that ties the agent to its cluster.
     pub fn start(self, agent: AgentParts) -> NodeHandle {
-        let AgentParts { ports, runtime, root_dir, objects, identity, events, recorder } = agent;
+        let AgentParts { ports, runtime, root_dir, objects, identity, events, .. } = agent;
+        let (recorder, node_news) = (agent.recorder, agent.node_news);
         let Self { settings, client, clock } = self;
         let tasks = ports.tasks.clone();
         let jitter = ports.jitter.clone();
@@ -109,6 +115,10 @@ impl Link {
         });
         tasks.spawn_vital("node keeper", keeper.run());
         tasks.spawn(reports::tell_identity(handle.clone(), identity));
+        if let Some(news) = node_news {
+            let tells = reports::tell_admission(handle.clone(), news, ports.jitter.clone());
+            tasks.spawn_vital("node reader", tells);
+        }
         tasks.spawn(reports::poke_on_change(handle.clone(), runtime));
         let (access, of_clock) = (settings.access.clone(), Arc::clone(&clock));
         let first = api.clone();

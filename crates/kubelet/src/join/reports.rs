@@ -1,6 +1,7 @@
 //! What comes of the node's object, for the agent's other parts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api_client::ApiClient;
 use async_trait::async_trait;
@@ -9,9 +10,15 @@ use cluster::node::{NodeEvent, NodeHandle, Reports};
 use cri::Runtime;
 use kubelet_model::{EventObject, EventType};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
+use crate::admission::{NodeNewsWriter, NodeView};
 use crate::events::{Event, NodeEvents};
 use crate::pleg::RuntimeStateReader;
+use crate::ports::Jitter;
+
+/// How soon the server is asked again for the Node.
+const NODE_RETRY: Duration = Duration::from_secs(2);
 
 /// Tells events, the runtime and the client.
 pub(super) struct NodeReports {
@@ -92,6 +99,48 @@ pub(super) async fn tell_identity(handle: NodeHandle, identity: watch::Sender<Op
         if node.changed().await.is_err() {
             return;
         }
+    }
+}
+
+/// Tells admission of the Node, and asks the server for it when admission does. A server
+/// that does not answer is asked again: pods wait, and what runs goes on.
+pub(super) async fn tell_admission(handle: NodeHandle, mut news: NodeNewsWriter, jitter: Jitter) {
+    let (mut node, mut retry_at) = (handle.node(), None);
+    let mut said = String::new();
+    loop {
+        let known = node.borrow_and_update().as_ref().map(|node| NodeView::read(node.object()));
+        news.know(known);
+        let ask = async {
+            if let Some(at) = retry_at {
+                sleep_until(at).await;
+            }
+            news.asked().await
+        };
+        let asked = tokio::select! { biased;
+            changed = node.changed() => match changed {
+                Ok(()) => continue,
+                Err(_) => return,
+            },
+            ask = ask => ask,
+        };
+        retry_at = match handle.fresh().await {
+            Err(error) if !error.is_not_found() => {
+                let text = error.to_string();
+                if text != said {
+                    tracing::warn!(error = text, "cannot get the Node object; pods wait for it");
+                    said = text;
+                }
+                Some(Instant::now() + jitter.spread(NODE_RETRY))
+            }
+            // That there is none is an answer, too.
+            Ok(_) | Err(_) => {
+                said.clear();
+                let latest = node.borrow_and_update().clone();
+                news.know(latest.map(|node| NodeView::read(node.object())));
+                news.answer(asked);
+                None
+            }
+        };
     }
 }
 

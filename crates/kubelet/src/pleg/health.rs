@@ -33,6 +33,9 @@ impl Relister {
                     state.name = name.unwrap_or_else(|| std::mem::take(&mut state.name));
                     state.network_problem = condition(&status, "NetworkReady");
                     state.recursive_read_only = recursive_read_only(&status);
+                    let features = status.features.as_ref();
+                    let strict = features.is_some_and(|f| f.supplemental_groups_policy);
+                    state.strict_groups = Some(strict);
                 });
             }
             Err(error) => {

@@ -17,6 +17,9 @@ pub struct RuntimeState {
     /// Handlers that can make a mount read-only all the way down; the runtime's own
     /// choice has no name.
     pub recursive_read_only: Vec<String>,
+    /// It can give a process the groups that its pod names, and no others; `None` until
+    /// it has answered.
+    pub strict_groups: Option<bool>,
     /// Counts recoveries: a change means earlier failures say nothing any more.
     pub recoveries: u64,
 }

@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::PodStatus;
-use kubelet_model::{DesiredPod, EventObject, FullName, Grace, PodSet, PodUid};
+use kubelet_model::{DesiredPod, FullName, Grace, PodSet, PodUid};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::events::resize_news;
+use super::admission::words;
+use super::kill::{self, KillStage, Killed, PodKiller};
 use super::lifecycle::{self, Command, WorkerFacts};
 use super::worker::{Intent, Order, Report, Worker};
 use super::{Shared, orphan_files};
+use crate::admission::Wait;
 use crate::container_manager::PodContainers;
-use crate::container_manager::allocatable::Allocatable;
 use crate::pleg::Existing;
 use crate::pod_plan::Termination;
 use crate::pod_sources::PodSetReader;
@@ -38,12 +39,18 @@ const KNOWN_REST: Duration = Duration::from_millis(200);
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Dispatcher {
-    shared: Shared,
-    desired: PodSetReader,
+    pub(super) shared: Shared,
+    pub(super) desired: PodSetReader,
     /// What is known of each worker, and how to tell it something.
-    workers: BTreeMap<PodUid, WorkerFacts>,
+    pub(super) workers: BTreeMap<PodUid, WorkerFacts>,
     orders: BTreeMap<PodUid, watch::Sender<Order>>,
     reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
+    /// Pods that the node itself ends, also those that make room for others.
+    pub(super) killer: PodKiller,
+    kills: mpsc::Receiver<kill::Command>,
+    killed: Killed,
+    /// Pods that cannot be started yet.
+    pub(super) held_back: BTreeMap<PodUid, Option<Wait>>,
     /// The pods that the tiers' shares were last worked out for.
     shared_among: Vec<(PodUid, usize)>,
     /// When to clear what a crash left behind; `None` once that is done.
@@ -53,13 +60,22 @@ pub(super) struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub(super) fn new(shared: Shared, desired: PodSetReader) -> Self {
+    pub(super) fn new(
+        shared: Shared,
+        desired: PodSetReader,
+        killer: PodKiller,
+        kills: mpsc::Receiver<kill::Command>,
+    ) -> Self {
         Self {
             shared,
             desired,
             workers: BTreeMap::new(),
             orders: BTreeMap::new(),
             reports: mpsc::channel(REPORTS_MAX),
+            killer,
+            kills,
+            killed: Killed::default(),
+            held_back: BTreeMap::new(),
             shared_among: Vec::new(),
             sweep_at: Some(Instant::now()),
             sweep_problem: None,
@@ -69,6 +85,8 @@ impl Dispatcher {
     pub(super) async fn run(mut self) {
         let mut known = self.shared.observations.known_changes();
         let allocations = self.shared.allocations.clone();
+        let (mut inputs, mut runtime) =
+            (self.shared.admission.clone(), self.shared.runtime.clone());
         let mut listed = false;
         loop {
             self.reconcile();
@@ -77,11 +95,15 @@ impl Dispatcher {
             loop {
                 let now = Instant::now();
                 let sweep_at = self.sweep_at.filter(|at| *at > now);
-                let next = gathered.into_iter().chain(sweep_at).min();
+                let room_at = self.room_at(now);
+                let next = gathered.into_iter().chain(sweep_at).chain(room_at).min();
                 tokio::select! { biased;
                     Some(report) = self.reports.1.recv() => self.note(&report),
+                    Some(command) = self.kills.recv() => self.kill(command),
                     () = self.desired.changed() => {}
                     () = allocations.changed() => {}
+                    () = inputs.node_changed() => {}
+                    () = runtime.changed(), if self.awaits_runtime() => {}
                     changed = known.changed() => match changed {
                         Err(_) => return,
                         // The first listing is what all pods wait for.
@@ -135,14 +157,55 @@ impl Dispatcher {
     }
 
     fn note(&mut self, report: &Report) {
-        let (Report::Ended(uid) | Report::Finished(uid)) = report;
+        let (Report::Ended(uid) | Report::CleanedUp(uid) | Report::Finished(uid)) = report;
         let Some(worker) = self.workers.get_mut(uid) else { return };
         match report {
-            Report::Ended(_) => worker.ended = true,
+            Report::Ended(_) => {
+                worker.ended = true;
+                self.killed.reach(uid, KillStage::Dead);
+            }
+            Report::CleanedUp(_) => {
+                worker.cleaned = true;
+                self.killed.reach(uid, KillStage::CleanedUp);
+            }
             Report::Finished(_) => {
                 worker.finished = true;
+                self.killed.reach(uid, KillStage::CleanedUp);
                 self.shared.statuses.finish(uid);
             }
+        }
+    }
+
+    /// Has a pod ended for the node's sake. One that waits for its turn is told when it
+    /// gets it.
+    fn kill(&mut self, command: kill::Command) {
+        let desired = self.desired.current();
+        let uid = command.uid.clone();
+        let worker = self.workers.get(&uid);
+        let stage = match worker {
+            Some(worker) if worker.finished || worker.cleaned => KillStage::CleanedUp,
+            Some(worker) if worker.ended => KillStage::Dead,
+            Some(_) => KillStage::Asked,
+            None if desired.pods.contains_key(&uid) => KillStage::Asked,
+            None => {
+                command.stage.send_replace(KillStage::CleanedUp);
+                return;
+            }
+        };
+        let known = worker.and_then(|worker| worker.pod.as_ref()).or(desired.pods.get(&uid));
+        if stage == KillStage::Asked {
+            let pod = known.map(|pod| pod.full_name().to_string()).unwrap_or_default();
+            let reason = &command.kill.reason;
+            tracing::info!(pod, %uid, reason, "the node ends the pod");
+        }
+        let now = self.shared.ports.clock.mono();
+        let order = self.killed.take(command, known, stage, now);
+        if let Some(orders) = self.orders.get(&uid) {
+            orders.send_if_modified(|told| {
+                let changed = told.kill.as_ref() != Some(&order);
+                told.kill = Some(order);
+                changed
+            });
         }
     }
 
@@ -151,8 +214,10 @@ impl Dispatcher {
         let listed = self.shared.observations.listed().is_some();
         let existing = listed.then(|| self.shared.observations.existing());
         let desired = loop {
-            let desired = self.allocate();
-            let commands = lifecycle::plan(&desired, &self.workers, existing.as_deref());
+            let desired = self.allocate(existing.as_deref());
+            self.held_back = self.shared.allocations.held_back();
+            let held = |uid: &PodUid| self.held_back.contains_key(uid);
+            let commands = lifecycle::plan(&desired, &self.workers, existing.as_deref(), &held);
             if commands.is_empty() {
                 break desired;
             }
@@ -160,28 +225,13 @@ impl Dispatcher {
                 self.perform(command, &desired, existing.as_deref().unwrap_or_default());
             }
         };
+        let workers = &self.workers;
+        self.killed.retain(|uid| workers.contains_key(uid) || desired.pods.contains_key(uid));
         self.tell_of_resizes();
         self.report_queued(&desired);
         self.share_processors(&desired);
         self.shared.metrics.desired_pods.set(desired.pods.len() as i64);
         self.shared.metrics.working_pods.set(self.workers.len() as i64);
-    }
-
-    /// The desired pods with what they are given of what they ask for.
-    fn allocate(&self) -> Arc<PodSet> {
-        let desired = self.desired.current();
-        let shared = &self.shared;
-        let active = |uid: &PodUid| self.workers.get(uid).is_none_or(|worker| !worker.ended);
-        let wall = shared.ports.clock.wall();
-        let node = shared.settings.allocatable;
-        let node = Some(node).filter(|node| *node != Allocatable::default());
-        let (given, news) = shared.allocations.review(&desired, active, node, wall);
-        for one in &news {
-            let (pod, kind, reason, text) = resize_news(one);
-            tracing::info!(pod = %pod.full_name(), uid = %pod.uid(), reason, "pod asks for another size");
-            shared.recorder.record(&EventObject::pod(pod), kind, reason, text);
-        }
-        given
     }
 
     /// Workers report what becomes of their pods' resizes.
@@ -229,7 +279,9 @@ impl Dispatcher {
                 continue;
             }
             let mut others = self.workers.iter().filter(|(_, w)| w.full_name == *pod.full_name());
+            let held = self.held_back.get(pod.uid()).cloned().flatten();
             let (obstacle, message) = match others.next() {
+                None if let Some(wait) = held => (Obstacle::Admission(wait.clone()), words(&wait)),
                 Some((uid, _)) => (
                     Obstacle::NameTaken,
                     format!("waiting until the pod of the same name with uid {uid} has ended"),
@@ -294,6 +346,7 @@ impl Dispatcher {
             Command::Forget(uid) => {
                 self.workers.remove(&uid);
                 self.orders.remove(&uid);
+                self.killed.retain(|killed| *killed != uid);
                 self.shared.statuses.remove(&uid);
                 self.shared.progress.remove(&uid);
                 self.shared.allocations.remove(&uid);
@@ -333,10 +386,20 @@ impl Dispatcher {
     fn start(&mut self, uid: PodUid, full_name: FullName, pod: Option<DesiredPod>, intent: Intent) {
         let ending = matches!(intent, Intent::End(_));
         let resize = self.shared.allocations.resize_of(&uid);
-        let (orders, receiver) = watch::channel(Order { pod: pod.clone(), intent, resize });
+        let kill = self.killed.order_of(&uid);
+        let rejected = self.shared.allocations.rejection_of(&uid);
+        let order = Order { pod: pod.clone(), intent, resize, kill, rejected };
+        let (orders, receiver) = watch::channel(order);
         let name = full_name.clone();
-        let facts =
-            WorkerFacts { full_name, pod, ending, grace: None, ended: false, finished: false };
+        let facts = WorkerFacts {
+            full_name,
+            pod,
+            ending,
+            grace: None,
+            ended: false,
+            cleaned: false,
+            finished: false,
+        };
         self.workers.insert(uid.clone(), facts);
         self.orders.insert(uid.clone(), orders);
         let (shared, reports) = (self.shared.clone(), self.reports.0.clone());

@@ -14,11 +14,12 @@ use crate::allocation::{News, PendingReason, Refusal, resize_message};
 use crate::runtime_manager::ActionError;
 
 /// What users are told of a resize that was allocated, or not.
-pub(super) fn resize_news(news: &News) -> (&DesiredPod, EventType, &'static str, String) {
-    match news {
+pub(super) fn resize_news(news: &News) -> Option<(EventType, &'static str, String)> {
+    Some(match news {
+        News::Rejected { .. } | News::Preempt { .. } => return None,
         News::Started { pod, .. } => {
             let text = resize_message("Pod resize started", pod.asked(), "");
-            (pod, EventType::Normal, "ResizeStarted", text)
+            (EventType::Normal, "ResizeStarted", text)
         }
         News::Pending { pod, refusal: Refusal { reason, message } } => {
             let what = format!("Pod resize {}", reason.as_str());
@@ -27,9 +28,9 @@ pub(super) fn resize_news(news: &News) -> (&DesiredPod, EventType, &'static str,
                 PendingReason::Deferred => "ResizeDeferred",
                 PendingReason::Infeasible => "ResizeInfeasible",
             };
-            (pod, EventType::Warning, reason, text)
+            (EventType::Warning, reason, text)
         }
-    }
+    })
 }
 
 impl Worker {

@@ -24,6 +24,8 @@ pub(super) struct WorkerFacts {
     pub grace: Option<i64>,
     /// The pod ended by itself and nothing of it runs: its name is free.
     pub ended: bool,
+    /// Nor does anything of it use the node.
+    pub cleaned: bool,
     /// Nothing of the pod is left.
     pub finished: bool,
 }
@@ -43,18 +45,20 @@ pub(super) enum Command {
     Forget(PodUid),
 }
 
-/// Decides. `existing` is `None` until the runtime has been listed once.
+/// Decides. `existing` is `None` until the runtime has been listed once; pods that are
+/// `held` are not started yet, and what runs of them is left alone.
 pub(super) fn plan(
     desired: &PodSet,
     workers: &BTreeMap<PodUid, WorkerFacts>,
     existing: Option<&[Existing]>,
+    held: &dyn Fn(&PodUid) -> bool,
 ) -> Vec<Command> {
     let mut commands = Vec::new();
     for (uid, worker) in workers {
         commands.extend(plan_worker(uid, worker, desired.pods.get(uid)));
     }
     let Some(existing) = existing else { return commands };
-    plan_starts(desired, workers, existing, &mut commands);
+    plan_starts(desired, workers, existing, held, &mut commands);
     if desired.sources_ready {
         let orphans = existing
             .iter()
@@ -92,6 +96,7 @@ fn plan_starts(
     desired: &PodSet,
     workers: &BTreeMap<PodUid, WorkerFacts>,
     existing: &[Existing],
+    held: &dyn Fn(&PodUid) -> bool,
     commands: &mut Vec<Command>,
 ) {
     let running: BTreeMap<&PodUid, &FullName> =
@@ -122,6 +127,9 @@ fn plan_starts(
         let never_ran = !running.contains_key(pod.uid()) && !pending.contains_key(pod.uid());
         if pod.deletion().is_some() && never_ran {
             commands.push(Command::Start(pod.uid().clone()));
+            continue;
+        }
+        if held(pod.uid()) {
             continue;
         }
         let free = !strangers.contains(pod.full_name()) && taken.insert(pod.full_name());

@@ -6,8 +6,10 @@
 //! panicking pod never delays another. Upstream: pkg/kubelet/pod_workers.go,
 //! HandlePodCleanups in kubelet_pods.go.
 
+mod admission;
 mod dispatcher;
 mod events;
+mod kill;
 mod lane;
 mod lifecycle;
 mod orphan_files;
@@ -20,10 +22,13 @@ mod volumes;
 mod tests;
 mod worker;
 
+pub use kill::{Kill, KillError, KillStage, KillWatch, PodKiller};
+
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
+use crate::admission::Inputs;
 use crate::allocation::Allocations;
 use crate::cluster_lists::ClusterLists;
 use crate::events::Recorder;
@@ -64,6 +69,8 @@ pub struct Shared {
     pub images: Images,
     /// What pods are given.
     pub allocations: Allocations,
+    /// What decides about new pods besides the pods that are there.
+    pub admission: Inputs,
     /// Volumes.
     pub volumes: Volumes,
     /// ConfigMaps and Secrets.
@@ -74,8 +81,11 @@ pub struct Shared {
     pub lanes: Arc<Semaphore>,
 }
 
-/// Starts the dispatcher, which starts workers.
-pub fn start(shared: Shared, desired: PodSetReader) {
+/// Starts the dispatcher, which starts workers; what it returns ends their pods.
+pub fn start(shared: Shared, desired: PodSetReader) -> PodKiller {
     let tasks = shared.ports.tasks.clone();
-    tasks.spawn_vital("dispatcher", dispatcher::Dispatcher::new(shared, desired).run());
+    let (killer, commands) = PodKiller::new(shared.recorder.clone());
+    let dispatcher = dispatcher::Dispatcher::new(shared, desired, killer.clone(), commands);
+    tasks.spawn_vital("dispatcher", dispatcher.run());
+    killer
 }

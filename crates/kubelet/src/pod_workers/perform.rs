@@ -78,7 +78,7 @@ impl Worker {
                 }
             }
             let failures = tokio::select! { biased;
-                () = more_urgent(&mut orders, order.intent) => break,
+                () = more_urgent(&mut orders, order) => break,
                 failures = self.perform_step(&mut executor, &step, &lane) => failures,
                 never = self.follow_step(order, seen, &step, (&waiting, stage)) => match never {},
             };
@@ -238,12 +238,15 @@ async fn perform_all(executor: &mut Executor, step: &[Action]) -> Vec<ActionErro
 }
 
 /// Returns once the order asks for the end of a pod, or for a sooner one, than `now`.
-async fn more_urgent(orders: &mut tokio::sync::watch::Receiver<Order>, now: Intent) {
+async fn more_urgent(orders: &mut tokio::sync::watch::Receiver<Order>, now: &Order) {
     loop {
-        let urgent = match (now, orders.borrow_and_update().intent) {
-            (Intent::Run, Intent::End(_)) => true,
-            (Intent::End(old), Intent::End(new)) => new.grace < old.grace,
-            _ => false,
+        let urgent = {
+            let new = orders.borrow_and_update();
+            match (now.intent, new.intent, now.termination(), new.termination()) {
+                (Intent::Run, Intent::End(_), ..) | (.., None, Some(_)) => true,
+                (.., Some(old), Some(new)) => new.ends_at() < old.ends_at(),
+                _ => false,
+            }
         };
         if urgent {
             return;

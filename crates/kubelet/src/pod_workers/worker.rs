@@ -10,7 +10,9 @@ use kubelet_model::{
 use tokio::sync::{mpsc, watch};
 
 use super::Shared;
+use super::kill::KillOrder;
 use super::volumes::FollowedObjects;
+use crate::admission::Rejection;
 use crate::allocation::{Refusal, Resize};
 use crate::pleg::{PodWatch, RuntimeState};
 use crate::pod_plan::{self, Deadline, Ending, Memory, PlanContext, Termination};
@@ -29,13 +31,31 @@ pub(super) struct Order {
     pub intent: Intent,
     /// Its resizes.
     pub resize: Resize,
+    /// The node itself ends it.
+    pub kill: Option<KillOrder>,
+    /// Why it may not run here, if it may not.
+    pub rejected: Option<Rejection>,
+}
+
+impl Order {
+    /// When and how soon the pod has to end, if it has to: of two reasons, the sooner one.
+    pub(super) fn termination(&self) -> Option<Termination> {
+        let told = match self.intent {
+            Intent::Run => None,
+            Intent::End(termination) => Some(termination),
+        };
+        let killed = self.kill.as_ref().map(|kill| kill.termination);
+        told.into_iter().chain(killed).min_by_key(Termination::ends_at)
+    }
 }
 
 /// What a worker tells the dispatcher.
 #[derive(Debug)]
 pub(super) enum Report {
-    /// The pod ended by itself and nothing of it runs any more.
+    /// The pod ended by itself, or the node ended it, and nothing of it runs any more.
     Ended(PodUid),
+    /// Nor does anything of it use the node: its volumes and its control group are gone.
+    CleanedUp(PodUid),
     /// Nothing of the pod is left, and nobody wants it.
     Finished(PodUid),
 }
@@ -75,6 +95,8 @@ pub(super) struct Worker {
     pub(super) ended_itself: bool,
     /// The dispatcher knows that the pod ended by itself.
     end_told: bool,
+    /// It also knows that nothing of it uses the node.
+    clean_up_told: bool,
     recoveries: u64,
     was_ending: bool,
     /// Containers that rest after a crash, until they are started again.
@@ -139,6 +161,7 @@ impl Worker {
             full_name,
             ended_itself: false,
             end_told: false,
+            clean_up_told: false,
             recoveries,
             was_ending: false,
             resting: BTreeMap::new(),
@@ -222,7 +245,7 @@ impl Worker {
     /// Failures of the past say nothing once the runtime has recovered or the goal has changed.
     fn note_turns(&mut self, order: &Order) {
         let recoveries = self.runtime.recoveries;
-        let ending = matches!(order.intent, Intent::End(_));
+        let ending = order.termination().is_some();
         if recoveries != self.recoveries || ending != self.was_ending {
             self.memory.retry_at_once(self.now());
         }
@@ -245,8 +268,13 @@ impl Worker {
     }
 
     fn decide(&mut self, order: &Order, seen: &ObservedPod) -> Decision {
+        self.note_rejection(order, seen);
+        self.note_kill(order, seen);
         match (order.intent, &order.pod) {
-            (Intent::Run, Some(pod)) => self.decide_live(pod, seen),
+            (Intent::Run, Some(pod)) => {
+                let evicted = order.kill.as_ref().is_some_and(|kill| kill.evict);
+                self.decide_live(pod, seen, evicted)
+            }
             (Intent::End(termination), pod) => self.decide_end(pod.as_ref(), seen, termination),
             // Orders to run always carry a pod; without one there is nothing to keep.
             (Intent::Run, None) => {
@@ -285,19 +313,14 @@ impl Worker {
         }
     }
 
-    /// A pod that this node can never run as it is written fails before anything
-    /// of it is made.
-    fn refuse_what_cannot_run(&mut self, pod: &DesiredPod, seen: &ObservedPod) {
-        if self.ended.is_some() || !seen.is_gone() {
-            return;
-        }
-        if let Some(refusal::Refusal { reason, message }) =
-            refusal::of_node(pod, &self.shared.settings)
-        {
-            tracing::warn!(pod = %pod.full_name(), reason, message, "pod refused: it cannot run here");
-            self.record(pod, EventType::Warning, reason, message.clone());
-            self.ended = Some(Ended::rejected(reason, &message));
-        }
+    /// A pod that may not run here fails before anything of it is made; what runs of it
+    /// from before is ended.
+    fn note_rejection(&mut self, order: &Order, seen: &ObservedPod) {
+        let Some(Rejection { reason, message }) = &order.rejected else { return };
+        self.ended.get_or_insert_with(|| Ended {
+            before_anything: seen.is_gone(),
+            ..Ended::rejected(reason, message)
+        });
     }
 
     /// What the runtime can never give the pod, it need not be asked for again.
@@ -336,12 +359,36 @@ impl Worker {
         self.ended = Some(ended);
     }
 
-    fn decide_live(&mut self, pod: &DesiredPod, seen: &ObservedPod) -> Decision {
+    /// The node ends the pod: it fails, and gets no more time than that leaves it.
+    fn note_kill(&mut self, order: &Order, seen: &ObservedPod) {
+        let Some(kill) = &order.kill else { return };
+        self.ended.get_or_insert_with(|| kill.ended.clone());
+        self.ending.order(kill.termination);
+        if !seen.may_run() {
+            self.tell_of_end();
+        }
+    }
+
+    /// Should the dispatcher be behind, it is told at the next look.
+    fn tell_of_end(&mut self) {
+        if !self.end_told {
+            self.end_told = self.reports.try_send(Report::Ended(self.uid.clone())).is_ok();
+        }
+    }
+
+    fn tell_of_clean_up(&mut self) {
+        if !self.clean_up_told {
+            let report = Report::CleanedUp(self.uid.clone());
+            self.clean_up_told = self.reports.try_send(report).is_ok();
+        }
+    }
+
+    fn decide_live(&mut self, pod: &DesiredPod, seen: &ObservedPod, evicted: bool) -> Decision {
         let now = self.now();
         let grace = Grace::from_secs(Grace::seconds_of(pod.spec()));
         if !self.ended_itself {
-            self.refuse_what_cannot_run(pod, seen);
-            let time_is_up_at = self.watch_deadline(pod, seen);
+            let time_is_up_at =
+                if self.ended.is_none() { self.watch_deadline(pod, seen) } else { None };
             let plan = pod_plan::plan_live(pod, seen, &self.context());
             let mut waiting = self.memory.waiting_of(&plan.steps, seen);
             waiting.extend(plan.waiting);
@@ -362,23 +409,26 @@ impl Worker {
                 return live;
             }
         }
-        if !seen.may_run() && !self.end_told {
-            // Should the dispatcher be behind, it is told at the next look.
-            self.end_told = self.reports.try_send(Report::Ended(self.uid.clone())).is_ok();
-        }
-        if seen.may_run() {
+        let gone = if seen.may_run() {
             self.shared.volumes.keep(&self.uid);
+            false
         } else {
-            self.release_volumes(Some(pod));
-        }
+            self.tell_of_end();
+            self.release_volumes(Some(pod))
+        };
         self.ended_itself = true;
         let termination = self.ending.order(Termination { since: now, grace });
         let mut steps = pod_plan::plan_termination(Some(pod), seen, termination, now);
         if steps.is_empty() && !self.cgroup_removed {
             steps.push(vec![Action::RemovePodCgroup]);
         }
-        if steps.is_empty() {
+        if steps.is_empty() && evicted {
+            steps = pod_plan::plan_end(Some(pod), seen, termination, &self.memory, true, now);
+        } else if steps.is_empty() {
             steps = pod_plan::plan_remains(pod, seen, &self.context());
+        }
+        if steps.is_empty() && gone {
+            self.tell_of_clean_up();
         }
         Decision {
             steps,
@@ -402,6 +452,10 @@ impl Worker {
             None => self.ending.order_unknown(seen, termination),
         };
         self.show_ending(termination, seen);
+        if !seen.may_run() {
+            // What it held of the node is free, whatever is left to remove.
+            self.tell_of_end();
+        }
         let keep_files = self.files_removed || !self.volumes_gone(pod, seen);
         // An API server is told how containers ended before they are removed.
         let told = pod.is_some_and(|pod| !pod.is_static()) && seen.may_run();
@@ -437,9 +491,9 @@ impl Worker {
         if self.blindness.as_ref() != Some(&problem) {
             self.tell_of_blindness(order, &problem);
         }
-        let stage = match order.intent {
-            Intent::Run => Stage::Live,
-            Intent::End(_) => Stage::Terminating,
+        let stage = match order.termination() {
+            None => Stage::Live,
+            Some(_) => Stage::Terminating,
         };
         self.blindness = Some(problem);
         // What was known before the agent started is more than nothing.

@@ -1,23 +1,21 @@
 //! Pods that this node cannot run as they are written.
 //!
-//! Pure. Upstream refuses them at admission, with these reasons and words:
-//! pkg/kubelet/sysctl, pkg/security/apparmor, pkg/kubelet/lifecycle,
-//! pkg/kubelet/userns, pkg/kubelet/runtimeclass.
+//! Pure. Most are refused at admission; what the runtime has to know is found out when
+//! it is asked. Upstream's reasons and words: pkg/kubelet/sysctl, pkg/security/apparmor,
+//! pkg/kubelet/lifecycle, pkg/kubelet/userns, pkg/kubelet/runtimeclass.
 
 use cri::v1;
+use k8s_openapi::api::core::v1::AppArmorProfile;
 use kubelet_model::DesiredPod;
-use kubelet_model::manifest::unsupported_from_api;
 
 use super::{profile, sysctl};
-use crate::settings::Settings;
+use crate::settings::{Machine, Settings};
 
 /// Reason for pods that want only the groups they name.
 pub const STRICT_GROUPS: &str = "SupplementalGroupsPolicyNotSupported";
 
 /// Reason for pods that ask for what this release does not have.
 pub const UNSUPPORTED: &str = "Unsupported";
-/// Fields that are told of.
-const PROBLEMS_MAX: usize = 5;
 
 /// Why a pod is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,34 +26,42 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// Why the node refuses a pod, whatever its runtime can do.
+/// Why the node gives a pod no sandbox, whatever its runtime can do. Asked again here,
+/// because nothing else keeps a sysctl or a missing profile from reaching the runtime.
 pub fn of_node(pod: &DesiredPod, settings: &Settings) -> Option<Refusal> {
-    if let Some(message) = unsupported(pod) {
-        return Some(Refusal { reason: UNSUPPORTED, message });
-    }
     let machine = &settings.machine;
     let allowed = &settings.allowed_unsafe_sysctls;
     if let Some(message) = sysctl::forbidden(pod.spec(), allowed, machine.kernel) {
         return Some(Refusal { reason: "SysctlForbidden", message });
     }
-    let message = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
-    (!machine.apparmor && wants_apparmor(pod))
-        .then(|| Refusal { reason: "AppArmor", message: message.to_owned() })
+    let message = apparmor(pod, machine)?;
+    Some(Refusal { reason: "AppArmor", message })
 }
 
-/// What an API server's pod asks for and this agent cannot give: running it without
-/// would be running something else. Manifests were checked when they were read.
-fn unsupported(pod: &DesiredPod) -> Option<String> {
-    if pod.is_static() {
+/// Why the pod's AppArmor profiles cannot be enforced.
+pub(crate) fn apparmor(pod: &DesiredPod, machine: &Machine) -> Option<String> {
+    let profiles = profiles(pod);
+    if profiles.iter().all(|profile| profile.type_ == "Unconfined") {
         return None;
     }
-    let problems = unsupported_from_api(pod.asked());
-    let texts: Vec<String> = problems.iter().take(PROBLEMS_MAX).map(ToString::to_string).collect();
-    (!texts.is_empty()).then(|| texts.join("; "))
+    if !machine.apparmor {
+        return Some("Cannot enforce AppArmor: AppArmor is not enabled on the host".to_owned());
+    }
+    let name = |profile: &AppArmorProfile| profile.localhost_profile.clone().unwrap_or_default();
+    let empty = |profile: &&AppArmorProfile| {
+        profile.type_ == "Localhost" && name(profile).trim().is_empty()
+    };
+    let profile = profiles.iter().find(empty)?;
+    // As Go prints the object.
+    let named = profile.localhost_profile.as_ref().map_or("nil".to_owned(), |own| format!("*{own}"));
+    Some(format!(
+        "Cannot enforce AppArmor: invalid empty AppArmor profile name: \
+         \"&AppArmorProfile{{Type:Localhost,LocalhostProfile:{named},}}\""
+    ))
 }
 
-/// Some container names a profile that only AppArmor can enforce.
-fn wants_apparmor(pod: &DesiredPod) -> bool {
+/// The AppArmor profiles that containers name.
+fn profiles(pod: &DesiredPod) -> Vec<AppArmorProfile> {
     let spec = pod.spec();
     let of_pod = spec.security_context.as_ref().and_then(|c| c.app_armor_profile.as_ref());
     let names = spec.containers.iter().chain(spec.init_containers.iter().flatten());
@@ -63,12 +69,11 @@ fn wants_apparmor(pod: &DesiredPod) -> bool {
     let ephemeral = spec.ephemeral_containers.iter().flatten();
     let all = names.chain(ephemeral.map(|c| (c.name.as_str(), &c.security_context)));
     let annotations = pod.pod().metadata.annotations.as_ref();
-    let needed = |profile: &str| profile != "Unconfined";
-    let mut all = all.map(|(name, context)| {
+    let all = all.filter_map(|(name, context)| {
         let own = context.as_ref().and_then(|context| context.app_armor_profile.clone());
         own.or_else(|| profile::annotated(annotations?, name)).or_else(|| of_pod.cloned())
     });
-    all.any(|profile| profile.is_some_and(|profile| needed(&profile.type_)))
+    all.collect()
 }
 
 /// The pod needs to know what the runtime can do.
@@ -137,7 +142,7 @@ fn class_of(pod: &DesiredPod) -> Option<&str> {
     pod.spec().runtime_class_name.as_deref().filter(|name| !name.is_empty())
 }
 
-fn wants_strict_groups(pod: &DesiredPod) -> bool {
+pub(crate) fn wants_strict_groups(pod: &DesiredPod) -> bool {
     let context = pod.spec().security_context.as_ref();
     context.and_then(|c| c.supplemental_groups_policy.as_deref()) == Some("Strict")
 }

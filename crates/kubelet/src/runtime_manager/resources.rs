@@ -108,7 +108,7 @@ fn set_swap(
         return;
     }
     let bytes = match rules.swap {
-        Swap::Limited { bytes } if !is_critical(pod) => {
+        Swap::Limited { bytes } if !pod.is_critical() => {
             swap_share(pod.spec(), container, bytes, memory_bytes)
         }
         _ => 0,
@@ -132,19 +132,11 @@ fn swap_share(spec: &PodSpec, container: &Container, swap: u64, memory: u64) -> 
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// Static pods are critical, and so are those of a high enough priority.
-fn is_critical(pod: &DesiredPod) -> bool {
-    use kubelet_model::Source::{File, Http};
-    const SYSTEM_CRITICAL: i32 = 2_000_000_000;
-    matches!(pod.source(), File | Http)
-        || pod.spec().priority.is_some_and(|priority| priority >= SYSTEM_CRITICAL)
-}
-
 /// Who dies first when memory runs out.
 fn oom_score_adj(pod: &DesiredPod, container: &Container, memory_bytes: u64) -> i64 {
     let spec = pod.spec();
     let node_critical = spec.priority_class_name.as_deref() == Some("system-node-critical");
-    if is_critical(pod) && node_critical {
+    if pod.is_critical() && node_critical {
         return OOM_GUARANTEED;
     }
     match qos_class(spec) {

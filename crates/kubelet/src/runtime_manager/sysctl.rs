@@ -57,7 +57,7 @@ pub(super) fn with_dots(name: &str) -> String {
 }
 
 /// Why the pod's sysctls are refused; `None` if all are allowed.
-pub(super) fn forbidden(
+pub(crate) fn forbidden(
     spec: &PodSpec,
     allowed_unsafe: &[String],
     kernel: (u32, u32),

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubelet_model::{ContainerKind, restart};
 
 use super::containers::{ContainerStatuses, ended, is_running};
-use super::generate::{Facts, Stage, generation, truncate};
+use super::generate::{Facts, Outcome, Stage, generation, truncate};
 use super::restart_all;
 
 /// Reason and message of a condition.
@@ -25,6 +25,9 @@ const OWNED: [&str; 8] = [
     restart_all::CONDITION,
 ];
 
+/// Told by whoever ends a pod before its time; the agent is one of several.
+pub(super) const DISRUPTED: &str = "DisruptionTarget";
+
 /// The agent itself says whether this condition holds.
 pub fn is_owned_condition(kind: &str) -> bool {
     OWNED.contains(&kind)
@@ -32,9 +35,10 @@ pub fn is_owned_condition(kind: &str) -> bool {
 
 pub(super) fn conditions(
     facts: &Facts<'_>,
-    phase: &str,
+    outcome: &Outcome,
     statuses: &ContainerStatuses,
 ) -> Vec<PodCondition> {
+    let phase = outcome.phase.as_str();
     let others = facts.pod.pod().status.as_ref().and_then(|status| status.conditions.as_ref());
     let others = others.into_iter().flatten().filter(|c| !is_owned_condition(&c.type_));
     let mut all: Vec<PodCondition> = others.cloned().collect();
@@ -49,7 +53,23 @@ pub(super) fn conditions(
     if restart::could_start_over(facts.pod.spec()) {
         all.push(all_restarting(facts, phase));
     }
+    if let Some(disrupted) = disrupted(facts, outcome) {
+        all.retain(|c| c.type_ != DISRUPTED);
+        all.push(disrupted);
+    }
     all
+}
+
+/// The agent ended the pod for the node's sake, and that is why the pod failed.
+fn disrupted(facts: &Facts<'_>, outcome: &Outcome) -> Option<PodCondition> {
+    let ended = facts.ended?;
+    let message = ended.disruption.as_ref()?;
+    let own = outcome.phase == "Failed" && outcome.reason.as_ref() == Some(&ended.reason);
+    own.then(|| PodCondition {
+        reason: Some("TerminationByKubelet".to_owned()),
+        message: Some(message.clone()),
+        ..condition(facts, DISRUPTED, Ok(()))
+    })
 }
 
 /// A resize that waits and one under way; a pod that has ended has neither.

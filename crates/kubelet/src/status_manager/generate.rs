@@ -31,6 +31,8 @@ pub struct Ended {
     pub message: String,
     /// It was refused: nothing of it was ever made.
     pub before_anything: bool,
+    /// Message of the condition `DisruptionTarget`, if the pod has it from the agent.
+    pub disruption: Option<String>,
 }
 
 impl Ended {
@@ -40,6 +42,7 @@ impl Ended {
             reason: "DeadlineExceeded".to_owned(),
             message: "Pod was active on the node longer than the specified deadline".to_owned(),
             before_anything: false,
+            disruption: None,
         }
     }
 
@@ -51,6 +54,7 @@ impl Ended {
                 "The pod's sandbox was lost, and a pod whose restartPolicy is Never gets no other"
                     .to_owned(),
             before_anything: false,
+            disruption: None,
         }
     }
 
@@ -60,6 +64,7 @@ impl Ended {
             reason: reason.to_owned(),
             message: format!("Pod was rejected: {message}"),
             before_anything: true,
+            disruption: None,
         }
     }
 }
@@ -124,7 +129,7 @@ pub fn generate(facts: &Facts<'_>) -> PodStatus {
     messages::limit(spec, &mut statuses);
     let (host_ips, pod_ips) = (addresses::host_ips(facts), addresses::pod_ips(facts));
     PodStatus {
-        conditions: Some(conditions::conditions(facts, &outcome.phase, &statuses)),
+        conditions: Some(conditions::conditions(facts, &outcome, &statuses)),
         init_container_statuses: list(statuses.init.into_iter()),
         container_statuses: Some(statuses.regular),
         ephemeral_container_statuses: list(statuses.ephemeral.into_iter()),
@@ -180,9 +185,9 @@ pub(super) fn generation(facts: &Facts<'_>) -> Option<i64> {
 }
 
 /// The phase with what explains it.
-struct Outcome {
-    phase: String,
-    reason: Option<String>,
+pub(super) struct Outcome {
+    pub(super) phase: String,
+    pub(super) reason: Option<String>,
     message: Option<String>,
 }
 

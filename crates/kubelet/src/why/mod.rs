@@ -14,6 +14,7 @@ mod manifests;
 mod not_ready;
 mod obstacle;
 mod pod;
+mod rejected;
 mod render;
 mod resize;
 pub mod stamp;

@@ -37,6 +37,7 @@ pub(super) fn answer(obstacle: &Obstacle, host_network: bool) -> Finding {
                 .waits_for("its turn; a few pods are started at a time")
                 .advise("Nothing: its turn comes by itself. `klet pods -A` shows which pods are being started.")
         }
+        Obstacle::Admission(wait) => super::rejected::undecided(wait),
         Obstacle::NameTaken => {
             Finding::new(Rank::Underway, "A pod of the same name is still ending.")
                 .waits_for("the end of the pod that had this name before")

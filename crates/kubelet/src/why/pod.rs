@@ -5,7 +5,8 @@ use kubelet_model::{EventObject, Grace};
 
 use super::advice::full_name;
 use super::{
-    Explanation, Finding, Manifest, Rank, WhyFacts, containers, manifests, obstacle, render, resize,
+    Explanation, Finding, Manifest, Rank, WhyFacts, containers, manifests, obstacle, rejected, render,
+    resize,
 };
 use crate::progress::Obstacle;
 
@@ -147,7 +148,13 @@ fn queued(facts: &WhyFacts<'_>) -> Option<Finding> {
     let failed = facts.status.phase.as_deref() == Some("Failed");
     let reason = facts.status.reason.as_deref().unwrap_or_default();
     if failed {
+        if let Some(refused) = message.strip_prefix("Pod was rejected: ") {
+            return Some(rejected::answer(reason, refused, facts.pod));
+        }
         let advice = match reason {
+            "Preempting" => {
+                "A critical pod needed the room. Give this one a higher priority, ask for less, or make it anew when there is room."
+            }
             "DeadlineExceeded" => {
                 "Raise spec.activeDeadlineSeconds, or remove it, if the pod needs longer."
             }

@@ -26,7 +26,7 @@ fn load(dir: &Path) -> Allocations {
 
 /// Reviews, and tells what each pod is given and what is new.
 fn give(allocations: &Allocations, set: &Arc<PodSet>) -> (Vec<String>, Vec<&'static str>) {
-    let (given, news) = allocations.review(set, |_| true, NODE, Timestamp::UNIX_EPOCH);
+    let (given, news) = review(allocations, set, NODE);
     let cpu = |pod: &DesiredPod| {
         let own = pod.spec().containers[0].resources.clone().unwrap_or_default();
         own.requests.and_then(|list| list.get("cpu").cloned()).map(|q| q.0).unwrap_or_default()
@@ -89,7 +89,7 @@ fn a_pod_that_did_not_change_stays_the_same_object() {
     let dir = tempfile::tempdir().expect("a directory");
     let allocations = load(dir.path());
     let (a, b) = (sized("a", 100, 10), sized("b", 100, 10));
-    let look = |set: &Arc<PodSet>| allocations.review(set, |_| true, NODE, Timestamp::UNIX_EPOCH).0;
+    let look = |set: &Arc<PodSet>| review(allocations, set, NODE).0;
     look(&set(&[a.clone(), b.clone()]));
     let bigger = sized("a", 5000, 10);
     let first = look(&set(&[bigger.clone(), b.clone()]));

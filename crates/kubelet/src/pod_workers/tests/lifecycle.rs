@@ -3,7 +3,7 @@
 //! Facts as text, separated by `;`: `want <uid>:<name> [http] [deleted=<grace>]`, `worker
 //! <uid>:<name> [old] [orphan] [ending] [grace=<given>] [finished]`, `runs <uid>:<name>` and
 //! `left <uid>:<name>` for what the runtime holds, `unlisted` before the first
-//! listing, `unready` before every source has delivered.
+//! listing, `held <uid>:<name>` for pods that nobody has admitted yet, `unready` before every source has delivered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,6 +23,7 @@ struct World {
     workers: BTreeMap<PodUid, WorkerFacts>,
     existing: Vec<Existing>,
     listed: bool,
+    held: BTreeSet<PodUid>,
 }
 
 fn pod(uid: &str, name: &str, source: Source) -> DesiredPod {
@@ -52,6 +53,9 @@ fn world(text: &str) -> World {
         match (kind, pair) {
             ("unlisted", None) => world.listed = false,
             ("unready", None) => world.desired.sources_ready = false,
+            ("held", Some((uid, _))) => {
+                world.held.insert(PodUid::new(uid));
+            }
             ("want", Some((uid, name))) => {
                 let source = if flags.contains("http") { Source::Http } else { Source::File };
                 let deleted = flags.iter().find_map(|flag| flag.strip_prefix("deleted="));
@@ -71,6 +75,7 @@ fn world(text: &str) -> World {
                     ending: flags.contains("ending"),
                     grace: flags.iter().find_map(|flag| flag.strip_prefix("grace=")?.parse().ok()),
                     ended: flags.contains("ended"),
+                    cleaned: false,
                     finished: flags.contains("finished"),
                 };
                 world.workers.insert(PodUid::new(uid), facts);
@@ -89,7 +94,8 @@ fn world(text: &str) -> World {
 
 impl World {
     fn plan(&self) -> Vec<Command> {
-        plan(&self.desired, &self.workers, self.listed.then_some(&self.existing[..]))
+        let held = |uid: &PodUid| self.held.contains(uid);
+        plan(&self.desired, &self.workers, self.listed.then_some(&self.existing[..]), &held)
     }
 
     fn perform(&mut self, command: &Command) {
@@ -102,6 +108,7 @@ impl World {
                     ending: false,
                     grace: None,
                     ended: false,
+                    cleaned: false,
                     finished: false,
                 };
                 assert!(self.workers.insert(uid.clone(), facts).is_none(), "{uid} has a worker");
@@ -123,6 +130,7 @@ impl World {
                     ending: true,
                     grace: None,
                     ended: false,
+                    cleaned: false,
                     finished: false,
                 };
                 assert!(self.workers.insert(uid.clone(), facts).is_none(), "{uid} has a worker");

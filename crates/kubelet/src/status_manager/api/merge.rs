@@ -4,11 +4,8 @@
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 use serde_json::{Map, Value, json};
 
-use super::super::conditions::is_owned_condition;
+use super::super::conditions::{DISRUPTED, is_owned_condition};
 use super::super::generate::is_terminal;
-
-/// Told by whoever ends a pod; the agent's own word goes with a terminal phase only.
-const DISRUPTED: &str = "DisruptionTarget";
 
 /// The agent's status with what others said at the server.
 pub(super) fn merge(server: &PodStatus, own: &PodStatus) -> PodStatus {
@@ -47,6 +44,7 @@ fn conditions(server: &PodStatus, own: &PodStatus, ends: bool) -> Vec<PodConditi
     let is_own = |c: &&PodCondition| is_owned_condition(&c.type_);
     let mut all: Vec<PodCondition> = theirs().filter(|c| !is_own(c)).cloned().collect();
     for condition in own.conditions.iter().flatten() {
+        // Whether the pod is disrupted, the agent says with a terminal phase only.
         let mine = is_own(&condition) || (condition.type_ == DISRUPTED && ends);
         if !mine {
             continue;

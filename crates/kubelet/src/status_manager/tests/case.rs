@@ -127,6 +127,7 @@ impl Case {
 
     pub fn ended(mut self, reason: &str, message: &str) -> Self {
         self.ended = Some(Ended {
+            disruption: None,
             reason: reason.to_owned(),
             message: message.to_owned(),
             before_anything: false,

@@ -94,6 +94,9 @@ fn every_obstacle_has_its_own_answer() {
         },
         Obstacle::Turn,
         Obstacle::NameTaken,
+        Obstacle::Admission(crate::admission::Wait::Node),
+        Obstacle::Admission(crate::admission::Wait::Runtime),
+        Obstacle::Admission(crate::admission::Wait::Victims(vec![kubelet_model::PodUid::new("u")])),
         Obstacle::Retry,
         Obstacle::Nothing,
     ];
