@@ -25,6 +25,7 @@ use crate::events::{NodeEvents, Recorder};
 use crate::object_cache::Objects;
 use crate::pleg::RuntimeStateReader;
 use crate::ports::Ports;
+use crate::volume_manager::attach::Attachments;
 use facts::NodeFactsReader;
 use objects::ObjectKeeper;
 use reports::NodeReports;
@@ -55,6 +56,10 @@ pub struct AgentParts {
     pub events: NodeEvents,
     /// Every event.
     pub recorder: Recorder,
+    /// What keeps the node from being ready for volumes of CSI drivers.
+    pub csi_node: Option<watch::Receiver<Option<String>>>,
+    /// Which volumes are in use, and are attached.
+    pub attachments: Attachments,
 }
 
 impl Link {
@@ -78,7 +83,8 @@ impl Link {
 
     /// Starts everything that ties the agent to its cluster.
     pub fn start(self, agent: AgentParts) -> NodeHandle {
-        let AgentParts { ports, runtime, root_dir, objects, identity, events, recorder } = agent;
+        let AgentParts { ports, runtime, root_dir, objects, identity, events, .. } = agent;
+        let AgentParts { recorder, csi_node, attachments, .. } = agent;
         let Self { settings, client, clock } = self;
         let tasks = ports.tasks.clone();
         let jitter = ports.jitter.clone();
@@ -93,6 +99,8 @@ impl Link {
             looks_up: settings.node.looks_up_name(),
             prefers_v6: settings.node.node_ips.first().is_some_and(|ip| ip.is_ipv6()),
             asked: Default::default(),
+            storage: csi_node.clone(),
+            attachments: attachments.clone(),
             ports: ports.clone(),
         };
         let (handle, keeper) = node::start(NodeParts {
@@ -103,6 +111,7 @@ impl Link {
                 events,
                 client: client.clone(),
                 runtime: Arc::clone(&ports.runtime),
+                attachments: attachments.clone(),
             }),
             clock: Arc::clone(&clock),
             spread: Arc::clone(&spread),
@@ -110,6 +119,11 @@ impl Link {
         tasks.spawn_vital("node keeper", keeper.run());
         tasks.spawn(reports::tell_identity(handle.clone(), identity));
         tasks.spawn(reports::poke_on_change(handle.clone(), runtime));
+        if let Some(problem) = csi_node {
+            tasks.spawn(reports::poke_on_problem(handle.clone(), problem));
+        }
+        tasks.spawn(reports::poke_on_use(handle.clone(), attachments.clone()));
+        tasks.spawn(reports::tell_attached(handle.clone(), attachments));
         let (access, of_clock) = (settings.access.clone(), Arc::clone(&clock));
         let first = api.clone();
         let connect: Connect = Arc::new(move || {
