@@ -4,8 +4,10 @@
 //! and small traits; none spawns tasks, reads a clock or touches a file. Knows the
 //! API and the node's own facts; never decides anything about pods or containers.
 //! Upstream: pkg/kubelet/kubelet_node_status.go, pkg/kubelet/nodestatus,
-//! client-go tools/record, pkg/kubelet/util/manager, pkg/kubelet/token.
+//! client-go tools/record, pkg/kubelet/util/manager, pkg/kubelet/token,
+//! pkg/volume/csi/nodeinfomanager.
 
+pub mod csi_node;
 pub mod events;
 pub mod node;
 pub mod objects;

@@ -1,5 +1,6 @@
 //! ConfigMaps and Secrets: what pods read their configuration from; and
-//! PersistentVolumes and claims, which say where their data is.
+//! PersistentVolumes and claims, which say where their data is, and what a cluster says
+//! of drivers and attached volumes.
 //!
 //! Pure. Holds secrets and never prints them. Upstream: pkg/apis/core/types.go.
 
@@ -21,6 +22,10 @@ pub enum ObjectKind {
     PersistentVolumeClaim,
     /// By which a pod proves who it is; its name says what was asked for.
     ServiceAccountToken,
+    /// What a CSI driver wants to be told.
+    CsiDriver,
+    /// A volume's way to a node.
+    VolumeAttachment,
 }
 
 impl ObjectKind {
@@ -32,6 +37,8 @@ impl ObjectKind {
             Self::PersistentVolume => "PersistentVolume",
             Self::PersistentVolumeClaim => "PersistentVolumeClaim",
             Self::ServiceAccountToken => "ServiceAccountToken",
+            Self::CsiDriver => "CSIDriver",
+            Self::VolumeAttachment => "VolumeAttachment",
         }
     }
 
@@ -43,6 +50,8 @@ impl ObjectKind {
             Self::PersistentVolume => "persistentvolume",
             Self::PersistentVolumeClaim => "persistentvolumeclaim",
             Self::ServiceAccountToken => "token",
+            Self::CsiDriver => "csidriver.storage.k8s.io",
+            Self::VolumeAttachment => "volumeattachments.storage.k8s.io",
         }
     }
 }
@@ -74,8 +83,12 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// Under which value a PersistentVolume or a claim keeps its spec, as JSON.
+/// Under which value a PersistentVolume, a claim and the like keep their spec, as JSON.
 pub(crate) const SPEC: &str = "spec";
+/// The same of their status, which only an API server's have.
+const STATUS: &str = "status";
+/// The same of what is said about the object, of an API server's only.
+const METADATA: &str = "metadata";
 
 /// A ConfigMap, a Secret, a PersistentVolume or a claim.
 #[derive(Clone, PartialEq, Eq)]
@@ -106,6 +119,17 @@ impl ConfigObject {
     /// The spec of a PersistentVolume or a claim.
     pub fn spec<T: serde::de::DeserializeOwned>(&self) -> Option<T> {
         typed::from_json(self.data.get(SPEC)?).ok()
+    }
+
+    /// The status of an object of an API server.
+    pub fn status<T: serde::de::DeserializeOwned>(&self) -> Option<T> {
+        typed::from_json(self.data.get(STATUS)?).ok()
+    }
+
+    /// What is said about an object of an API server: what keeps it, whose it is,
+    /// annotations. Nothing for an object of a manifest.
+    pub fn metadata<T: serde::de::DeserializeOwned>(&self) -> Option<T> {
+        typed::from_json(self.data.get(METADATA)?).ok()
     }
 
     /// Bytes of all values.

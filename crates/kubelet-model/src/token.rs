@@ -7,6 +7,8 @@ use crate::object::{ObjectKey, ObjectKind};
 
 /// Under which value an object keeps its token.
 pub const TOKEN: &str = "token";
+/// The same of when it ends.
+pub const EXPIRES: &str = "expirationTimestamp";
 
 /// A request for a token of a service account, bound to a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +19,7 @@ pub struct TokenAsk {
     pub account: String,
     /// For whom the token is meant; empty for the API server.
     pub audience: String,
-    /// How long it should hold.
+    /// How long it should hold; zero leaves it to the API server.
     pub seconds: i64,
     /// The pod's name.
     pub pod: String,

@@ -2,6 +2,7 @@
 //!
 //! Owns nothing but what it hands to the agent. Upstream: cmd/kubelet/app.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -222,6 +223,8 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
     let headers = sources.static_pod_url_header.iter();
     let node_name = node_name(flags.hostname_override.as_deref())?;
     Ok(Settings {
+        node_labels: node_labels(&node_name, flags),
+        controller_attaches: wire.enable_controller_attach_detach.unwrap_or(true),
         static_pod_path: sources.static_pod_path.clone(),
         file_check_frequency: sources.file_check_frequency,
         static_pod_url: sources.static_pod_url.clone(),
@@ -259,6 +262,13 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         user_ids: user_ids(wire.user_namespaces.as_ref().and_then(|users| users.ids_per_pod))?,
         machine: machine::read(&RealFs),
     })
+}
+
+/// What the node's object would be labelled with, if there was one.
+fn node_labels(node_name: &str, flags: &Flags) -> BTreeMap<String, String> {
+    let own = cluster::node::default_labels(node_name).into_iter();
+    let own = own.map(|(key, value)| (key.to_owned(), value));
+    own.chain(flags.node_labels.iter().map(|(key, value)| (key.clone(), value.clone()))).collect()
 }
 
 /// Those that are addresses; the check of the configuration told of the others.

@@ -3,6 +3,7 @@
 //! Built from the checked configuration by the binary, and directly by
 //! simulation. Plain data; every field has a consumer in this crate.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -54,6 +55,10 @@ pub struct Settings {
     pub admission: AdmissionRules,
     /// Addresses of the node, primary first.
     pub node_ips: Vec<String>,
+    /// Labels of the node, for as long as no API server knows others.
+    pub node_labels: BTreeMap<String, String>,
+    /// A controller of the cluster attaches volumes (`enableControllerAttachDetach`).
+    pub controller_attaches: bool,
     /// Dead instances kept per container name.
     pub max_dead_per_container: u32,
     /// Of the image manager.
@@ -137,6 +142,8 @@ impl Settings {
             resources: Rules::default(),
             allocatable: Allocatable::default(),
             node_ips: Vec::new(),
+            node_labels: BTreeMap::new(),
+            controller_attaches: true,
             max_dead_per_container: 1,
             images: ImageSettings::default(),
             cluster_dns: Vec::new(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api_client::Spread;
+use cluster::csi_node::{self, CsiNodeHandle, CsiNodeParts};
 use kubelet_model::{EventObject, EventType};
 use tokio::sync::{Semaphore, watch};
 
@@ -16,6 +17,7 @@ use crate::metered::Metered;
 use crate::metrics::Metrics;
 use crate::object_cache::Objects;
 use crate::pleg::{Observations, RuntimeStateReader};
+use crate::plugin_manager::Drivers;
 use crate::pod_manager::{ApiCopies, Mirrors};
 use crate::pod_sources::{ApiSource, UrlNews};
 use crate::pod_workers::{self, PodKiller, Shared};
@@ -44,6 +46,7 @@ pub struct Agent {
     objects: Objects,
     killer: PodKiller,
     reports: admission::Reports,
+    csi_node: Option<CsiNodeHandle>,
 }
 
 impl Agent {
@@ -64,12 +67,27 @@ impl Agent {
             ApiSource { api, copies: ApiCopies::default(), spread }
         });
         let (desired, objects) = pod_sources::start(&settings, &ports, &recorder, source.clone());
+        if source.is_some() {
+            objects.expect_cluster();
+        }
         let url_news = desired.url_news();
         let progress = ProgressBoard::default();
         let probes = Probes::new(&ports, statuses.clone(), recorder.clone());
         let images = Images::start(&settings, &ports, &recorder, &metrics.images);
         let allocations = Allocations::load(&ports.fs, &settings.root_dir, metrics.resizes.clone());
         let (node_identity, node) = watch::channel(None);
+        let drivers = Drivers::default();
+        let csi_node = source.as_ref().map(|source| {
+            let (handle, keeper) = csi_node::new(CsiNodeParts {
+                node_name: settings.node_name.clone(),
+                api: Arc::clone(&source.api),
+                registered: Arc::new(drivers.clone()),
+                node: node.clone(),
+                spread: Arc::clone(&source.spread),
+            });
+            ports.tasks.spawn_vital("CSINode keeper", keeper.run());
+            handle
+        });
         if let Some(ApiSource { api, copies, .. }) = source {
             let (statuses, jitter) = (statuses.clone(), ports.jitter.clone());
             let writer = StatusWriter {
@@ -87,7 +105,7 @@ impl Agent {
         let (of_runtime, of_pods) = (runtime.clone(), objects.clone());
         let lanes = settings.lanes;
         let settings = Arc::new(settings);
-        let drivers = plugin_manager::start(&settings.root_dir, &ports);
+        plugin_manager::start(&settings.root_dir, &ports, &drivers, csi_node.clone());
         let volumes =
             Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired, &drivers);
         let lists = ClusterLists::start(&ports);
@@ -124,6 +142,7 @@ impl Agent {
             objects: of_pods,
             killer,
             reports,
+            csi_node,
         }
     }
 
@@ -148,6 +167,8 @@ impl Agent {
             events: NodeEvents::new(self.recorder.clone(), &settings.node_name),
             recorder: self.recorder.clone(),
             node_news: self.reports.node.clone(),
+            csi_node: self.csi_node.as_ref().map(CsiNodeHandle::problem),
+            attachments: self.volumes.attachments(),
         }
     }
 

@@ -37,7 +37,10 @@ pub struct Decoded {
 /// # Errors
 /// What is wrong with a value.
 pub fn decode(group: &str, kind: &str, mut object: Value) -> Result<Decoded, String> {
-    quantities(&mut object);
+    // There, `allocatable` holds counts.
+    if kind != "CSINode" {
+        quantities(&mut object);
+    }
     match (group, kind) {
         ("", "Pod") => through::<core::Pod>(object),
         ("", "Node") => through::<core::Node>(object),

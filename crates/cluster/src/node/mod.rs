@@ -43,7 +43,7 @@ pub use facts::{
 };
 pub use health::{NodeHealth, NodeTrouble};
 pub use own::OwnNode;
-pub use registration::initial_node;
+pub use registration::{default_labels, initial_node};
 pub use settings::{NodeSettings, NodeTaint, declared_features};
 
 /// What the Node's keeper works with.

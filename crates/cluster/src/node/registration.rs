@@ -42,6 +42,17 @@ pub fn initial_node(settings: &NodeSettings, facts: &NodeFacts, now: Timestamp) 
     initial(settings, facts, now, &mut Told::default()).0
 }
 
+/// Labels that every node has.
+pub fn default_labels(hostname: &str) -> [(&'static str, String); 5] {
+    [
+        ("kubernetes.io/hostname", hostname.to_owned()),
+        (LABEL_OS, OS.to_owned()),
+        (LABEL_ARCH, ARCH.to_owned()),
+        ("beta.kubernetes.io/os", OS.to_owned()),
+        ("beta.kubernetes.io/arch", ARCH.to_owned()),
+    ]
+}
+
 pub(super) fn initial(
     settings: &NodeSettings,
     facts: &NodeFacts,
@@ -49,14 +60,8 @@ pub(super) fn initial(
     told: &mut Told,
 ) -> (Value, Outcome) {
     let mut labels = Map::new();
-    fields::put_text(&mut labels, "kubernetes.io/hostname", &settings.hostname);
-    for (label, value) in [
-        (LABEL_OS, OS),
-        (LABEL_ARCH, ARCH),
-        ("beta.kubernetes.io/os", OS),
-        ("beta.kubernetes.io/arch", ARCH),
-    ] {
-        fields::put_text(&mut labels, label, value);
+    for (label, value) in default_labels(&settings.hostname) {
+        fields::put_text(&mut labels, label, &value);
     }
     for (label, value) in &settings.labels {
         fields::put_text(&mut labels, label, value);

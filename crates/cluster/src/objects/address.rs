@@ -106,6 +106,8 @@ impl Address {
             ObjectKind::Secret => SECRETS,
             ObjectKind::PersistentVolume => VOLUMES,
             ObjectKind::PersistentVolumeClaim => CLAIMS,
+            ObjectKind::CsiDriver => CSI_DRIVERS,
+            ObjectKind::VolumeAttachment => ATTACHMENTS,
             ObjectKind::ServiceAccountToken => return None,
         };
         Some(Self::new(resource, &key.namespace, &key.name))
@@ -118,6 +120,8 @@ impl Address {
             SECRETS => ObjectKind::Secret,
             VOLUMES => ObjectKind::PersistentVolume,
             CLAIMS => ObjectKind::PersistentVolumeClaim,
+            CSI_DRIVERS => ObjectKind::CsiDriver,
+            ATTACHMENTS => ObjectKind::VolumeAttachment,
             _ => return None,
         };
         Some(ObjectKey::new(kind, &self.namespace, &self.name))
@@ -195,8 +199,9 @@ mod tests {
 
     #[test]
     fn keys_and_addresses_name_the_same() {
-        use ObjectKind::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
-        for kind in [ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim] {
+        use ObjectKind::{ConfigMap, CsiDriver, PersistentVolume, PersistentVolumeClaim, Secret};
+        let kinds = [ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim, CsiDriver];
+        for kind in kinds.into_iter().chain([ObjectKind::VolumeAttachment]) {
             let key = ObjectKey::new(kind, "ns", "n");
             assert_eq!(Address::of(&key).unwrap().key(), Some(key));
         }

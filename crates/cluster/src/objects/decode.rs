@@ -11,8 +11,12 @@ use serde_json::{Map, Value};
 
 /// Longest key of a value.
 const KEY_BYTES_MAX: usize = 253;
-/// Parts of a volume or a claim that are kept, as JSON.
+/// Parts of a volume, a claim and the like that are kept, as JSON.
 const KEPT: [&str; 2] = ["spec", "status"];
+/// What is kept of its metadata.
+const METADATA: &str = "metadata";
+const KEPT_METADATA: [&str; 4] =
+    ["annotations", "deletionTimestamp", "finalizers", "ownerReferences"];
 
 /// The object that a server sent under a key.
 ///
@@ -36,7 +40,16 @@ pub fn config_object(key: &ObjectKey, mut object: Value) -> Result<ConfigObject,
             values(&mut object, "data", Form::Base64, &mut decoded.data)?;
             decoded.secret_type = object["type"].as_str().unwrap_or_default().to_owned();
         }
-        ObjectKind::PersistentVolume | ObjectKind::PersistentVolumeClaim => {
+        ObjectKind::PersistentVolume
+        | ObjectKind::PersistentVolumeClaim
+        | ObjectKind::CsiDriver
+        | ObjectKind::VolumeAttachment => {
+            let metadata = KEPT_METADATA.iter().filter_map(|field| {
+                let value = object.get(METADATA)?.get(*field)?;
+                Some(((*field).to_owned(), value.clone()))
+            });
+            let metadata = Value::Object(metadata.collect()).to_string().into_bytes();
+            decoded.data.insert(METADATA.to_owned(), metadata);
             for part in KEPT {
                 if let Some(value) = object.get(part) {
                     decoded.data.insert(part.to_owned(), value.to_string().into_bytes());
@@ -121,6 +134,10 @@ mod tests {
         let claim = decode(ObjectKind::PersistentVolumeClaim, claim).unwrap();
         assert_eq!(claim.spec::<Value>().unwrap()["volumeName"], "pv");
         assert_eq!(claim.value("status"), Some(br#"{"phase":"Bound"}"#.as_slice()));
+        let volume =
+            json!({"metadata": {"annotations": {"a": "b"}, "managedFields": [], "uid": "u"}});
+        let volume = decode(ObjectKind::PersistentVolume, volume).unwrap();
+        assert_eq!(volume.metadata::<Value>().unwrap(), json!({"annotations": {"a": "b"}}));
         assert_eq!(decode(ObjectKind::Secret, json!({})).unwrap().size(), 0);
     }
 

@@ -9,7 +9,9 @@ use futures_util::future::AbortHandle;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Address, Means, Reply, Resource, Strategy, Trouble, Use};
+use super::{
+    ATTACHMENTS, Address, CLAIMS, Means, Reply, Resource, Strategy, Trouble, Use, VOLUMES,
+};
 
 /// Pause after the first failure of an object that is asked for; doubles with each.
 const PAUSE_FIRST: Duration = Duration::from_millis(800);
@@ -104,6 +106,8 @@ pub(super) struct Entry {
     /// Why nothing was said since.
     pub(super) failing: Option<ApiError>,
     pub(super) failures: u32,
+    /// Looks in a row at what is about to change.
+    pub(super) unsettled: u32,
     /// When it was read last.
     pub(super) used: Instant,
     pub(super) waiting: Vec<Reply>,
@@ -121,6 +125,7 @@ impl Entry {
             synced: false,
             failing: None,
             failures: 0,
+            unsettled: 0,
             used: now,
             waiting: Vec::new(),
             later: Vec::new(),
@@ -219,10 +224,22 @@ impl Entry {
 
     /// Pause before it is asked for again though nobody reads, before it is spread.
     pub(super) fn pause(&self, usual: Duration) -> Duration {
-        match self.failures {
+        match self.failures.max(self.unsettled) {
             0 => usual,
             n => PAUSE_FIRST.saturating_mul(1 << (n - 1).min(16)).min(usual),
         }
+    }
+}
+
+/// Is it about to change: to be bound, or attached? Nobody tells a node when, as it may
+/// not watch such objects.
+pub(super) fn is_unsettled(at: &Address, object: Option<&Value>) -> bool {
+    let Some(object) = object else { return at.resource.means == Means::Get };
+    match at.resource {
+        CLAIMS => object["status"]["phase"] != "Bound",
+        VOLUMES => object["spec"]["claimRef"]["uid"].as_str().is_none_or(str::is_empty),
+        ATTACHMENTS => object["status"]["attached"] != true,
+        _ => false,
     }
 }
 

@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::entry::{Answer, Doing, Entry, ReadPlan, Way, idle_max, is_immutable};
+use super::entry::{Answer, Doing, Entry, ReadPlan, Way, idle_max, is_immutable, is_unsettled};
 use super::follow::{Follow, Seen};
 use super::lanes::{Connect, Lanes};
 use super::{Address, Listener, Read, Settings, Trouble, Use, Wanted};
@@ -251,6 +251,10 @@ impl Objects {
     }
 
     fn note_answer(&mut self, at: &Address, answer: Result<Value, ApiError>) {
+        if let Some(entry) = self.entries.get_mut(at) {
+            let waits = is_unsettled(at, answer.as_ref().ok());
+            entry.unsettled = if waits { entry.unsettled.saturating_add(1) } else { 0 };
+        }
         match answer {
             Ok(object) if at.names(&object) => drop(self.present(at, object)),
             Ok(_) => {

@@ -22,7 +22,7 @@ const ACCESS_MODES: [&str; 4] =
     ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 
 /// Fields of a PersistentVolume that are acted on, or that say nothing to a node.
-const VOLUME_FIELDS: [&str; 13] = [
+const VOLUME_FIELDS: [&str; 14] = [
     "accessModes",
     "capacity",
     "claimRef",
@@ -33,6 +33,7 @@ const VOLUME_FIELDS: [&str; 13] = [
     "local",
     "mountOptions",
     "nfs",
+    "nodeAffinity",
     "persistentVolumeReclaimPolicy",
     "storageClassName",
     "volumeMode",

@@ -142,6 +142,7 @@ const POD_FIELDS: &[&str] = &[
     "spec.volumes.*.csi",
     "spec.volumes.*.downwardAPI",
     "spec.volumes.*.emptyDir",
+    "spec.volumes.*.ephemeral",
     "spec.volumes.*.fc",
     "spec.volumes.*.hostPath",
     "spec.volumes.*.image",

@@ -13,12 +13,13 @@ use cluster::node::{
     RuntimeHandler, Troubles, Versions,
 };
 use cri::v1;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
 use crate::container_manager::{disk_bytes, machine_capacity};
 use crate::pleg::RuntimeStateReader;
 use crate::ports::{Fs, Ports, host_net};
+use crate::volume_manager::attach::Attachments;
 
 /// How long a list of images is good enough.
 const IMAGES_FRESH: Duration = Duration::from_secs(30);
@@ -35,6 +36,10 @@ pub(super) struct NodeFactsReader {
     /// Whether the node's name and routes tell its address, because nobody gave one.
     pub(super) looks_up: bool,
     pub(super) prefers_v6: bool,
+    /// What keeps volumes from being had.
+    pub(super) storage: Option<watch::Receiver<Option<String>>>,
+    /// Which volumes are in use.
+    pub(super) attachments: Attachments,
     pub(super) asked: Mutex<Asked>,
 }
 
@@ -65,10 +70,11 @@ impl Facts for NodeFactsReader {
             images,
             // Nothing watches for it yet, and so nobody is told of any.
             pressure: Pressure::default(),
-            volumes_in_use: Some(Vec::new()),
+            volumes_in_use: self.attachments.in_use(),
             troubles: Troubles {
                 runtime: state.problem.into_iter().collect(),
                 network: state.network_problem.into_iter().collect(),
+                storage: self.storage.iter().filter_map(|told| told.borrow().clone()).collect(),
                 ..Troubles::default()
             },
         }

@@ -28,6 +28,7 @@ use crate::events::{NodeEvents, Recorder};
 use crate::object_cache::Objects;
 use crate::pleg::RuntimeStateReader;
 use crate::ports::Ports;
+use crate::volume_manager::attach::Attachments;
 use facts::NodeFactsReader;
 use objects::ObjectKeeper;
 use reports::NodeReports;
@@ -60,6 +61,10 @@ pub struct AgentParts {
     pub recorder: Recorder,
     /// Takes what the API server says of the Node, for admission.
     pub node_news: Option<NodeNewsWriter>,
+    /// What keeps the node from being ready for volumes of CSI drivers.
+    pub csi_node: Option<watch::Receiver<Option<String>>>,
+    /// Which volumes are in use, and are attached.
+    pub attachments: Attachments,
 }
 
 impl Link {
@@ -84,7 +89,7 @@ impl Link {
     /// Starts everything that ties the agent to its cluster.
     pub fn start(self, agent: AgentParts) -> NodeHandle {
         let AgentParts { ports, runtime, root_dir, objects, identity, events, .. } = agent;
-        let (recorder, node_news) = (agent.recorder, agent.node_news);
+        let AgentParts { recorder, node_news, csi_node, attachments, .. } = agent;
         let Self { settings, client, clock } = self;
         let tasks = ports.tasks.clone();
         let jitter = ports.jitter.clone();
@@ -99,6 +104,8 @@ impl Link {
             looks_up: settings.node.looks_up_name(),
             prefers_v6: settings.node.node_ips.first().is_some_and(|ip| ip.is_ipv6()),
             asked: Default::default(),
+            storage: csi_node.clone(),
+            attachments: attachments.clone(),
             ports: ports.clone(),
         };
         let (handle, keeper) = node::start(NodeParts {
@@ -109,6 +116,7 @@ impl Link {
                 events,
                 client: client.clone(),
                 runtime: Arc::clone(&ports.runtime),
+                attachments: attachments.clone(),
             }),
             clock: Arc::clone(&clock),
             spread: Arc::clone(&spread),
@@ -120,6 +128,11 @@ impl Link {
             tasks.spawn_vital("node reader", tells);
         }
         tasks.spawn(reports::poke_on_change(handle.clone(), runtime));
+        if let Some(problem) = csi_node {
+            tasks.spawn(reports::poke_on_problem(handle.clone(), problem));
+        }
+        tasks.spawn(reports::poke_on_use(handle.clone(), attachments.clone()));
+        tasks.spawn(reports::tell_attached(handle.clone(), attachments));
         let (access, of_clock) = (settings.access.clone(), Arc::clone(&clock));
         let first = api.clone();
         let connect: Connect = Arc::new(move || {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::objects::{self, Address, Listener, Reader, Trouble, Use, Wanted};
-use cluster::tokens::{BoundPod, Tokens};
+use cluster::tokens::{BoundPod, Token, Tokens};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use kubelet_model::token::{TOKEN, TokenAsk};
+use kubelet_model::token::{EXPIRES, TOKEN, TokenAsk};
 use kubelet_model::{ConfigObject, ObjectKey};
 use serde_json::Value;
 use tokio::sync::{oneshot, watch};
@@ -169,7 +169,7 @@ impl Asks {
         loop {
             let pause = match self.tokens.get(&request).await {
                 Ok(token) => {
-                    self.answers.know(key, Some(Arc::new(object(key, &token.secret))));
+                    self.answers.know(key, Some(Arc::new(object(key, &token))));
                     let next = self.tokens.next_refresh(&request);
                     let left = next.map(|at| at.duration_since(self.clock.wall()));
                     left.and_then(|left| Duration::try_from(left).ok()).unwrap_or(TOKEN_PAUSE)
@@ -190,18 +190,22 @@ fn request(ask: &TokenAsk) -> cluster::tokens::TokenAsk {
         namespace: ask.namespace.clone(),
         account: ask.account.clone(),
         audiences: audiences.into_iter().collect(),
-        expiration_seconds: Some(ask.seconds),
+        expiration_seconds: Some(ask.seconds).filter(|seconds| *seconds > 0),
         pod: Some(BoundPod { name: ask.pod.clone(), uid: ask.uid.clone() }),
         account_uid: String::new(),
     }
 }
 
-fn object(key: &ObjectKey, token: &str) -> ConfigObject {
+fn object(key: &ObjectKey, token: &Token) -> ConfigObject {
+    let value = |name: &str, text: &str| (name.to_owned(), text.as_bytes().to_vec());
     ConfigObject {
         key: key.clone(),
         uid: String::new(),
         secret_type: String::new(),
-        data: BTreeMap::from([(TOKEN.to_owned(), token.as_bytes().to_vec())]),
+        data: BTreeMap::from([
+            value(TOKEN, &token.secret),
+            value(EXPIRES, &token.expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+        ]),
         binary: BTreeMap::new(),
     }
 }

@@ -16,6 +16,7 @@ use crate::admission::{NodeNewsWriter, NodeView};
 use crate::events::{Event, NodeEvents};
 use crate::pleg::RuntimeStateReader;
 use crate::ports::Jitter;
+use crate::volume_manager::attach::Attachments;
 
 /// How soon the server is asked again for the Node.
 const NODE_RETRY: Duration = Duration::from_secs(2);
@@ -25,6 +26,7 @@ pub(super) struct NodeReports {
     pub(super) events: NodeEvents,
     pub(super) client: ApiClient,
     pub(super) runtime: Arc<dyn Runtime>,
+    pub(super) attachments: Attachments,
 }
 
 #[async_trait]
@@ -36,9 +38,9 @@ impl Reports for NodeReports {
         }
     }
 
-    /// Nothing waits to be attached: only volumes that the node reaches by itself are
-    /// mounted.
-    fn volumes_reported(&self, _: &[String]) {}
+    fn volumes_reported(&self, volumes: &[String]) {
+        self.attachments.reported(volumes);
+    }
 
     async fn pod_networks(&self, networks: &str) -> Result<(), String> {
         let answer = self.runtime.update_runtime_config(networks).await;
@@ -155,5 +157,38 @@ pub(super) async fn poke_on_change(handle: NodeHandle, mut runtime: RuntimeState
             handle.poke();
         }
         known = now;
+    }
+}
+
+/// What the Node says of its labels and of attached volumes, for those who mount them.
+pub(super) async fn tell_attached(handle: NodeHandle, attachments: Attachments) {
+    let mut node = handle.node();
+    loop {
+        let latest = node.borrow_and_update().clone();
+        // While there is no Node, what it said before holds.
+        if let Some(latest) = latest {
+            attachments.node_says(&latest.labels(), &latest.volumes_attached());
+        }
+        if node.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The cluster attaches a volume once the node's status tells that it is in use.
+pub(super) async fn poke_on_use(handle: NodeHandle, attachments: Attachments) {
+    let mut changes = attachments.in_use_changes();
+    while changes.changed().await.is_ok() {
+        handle.poke();
+    }
+}
+
+/// The same for what keeps the node from being ready for volumes.
+pub(super) async fn poke_on_problem(
+    handle: NodeHandle,
+    mut problem: watch::Receiver<Option<String>>,
+) {
+    while problem.changed().await.is_ok() {
+        handle.poke();
     }
 }

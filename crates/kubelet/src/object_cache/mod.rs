@@ -109,6 +109,11 @@ impl Objects {
         self.lock().followers.count_changes()
     }
 
+    /// There will be an API server: until it answers nothing is known.
+    pub fn expect_cluster(&self) {
+        self.lock().in_cluster = true;
+    }
+
     /// There is an API server, and this takes its answers.
     pub fn join_cluster(&self) -> Answers {
         self.lock().in_cluster = true;

@@ -10,6 +10,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use cluster::csi_node::{Driver, Registered};
+
 use super::version::Version;
 use crate::followers::{Followers, Following};
 use crate::ports::CsiNode;
@@ -25,6 +27,10 @@ pub struct CsiDriver {
     pub endpoint: String,
     /// How it knows this node.
     pub node_id: String,
+    /// Volumes it can attach here; zero or less if it does not say.
+    pub volumes_max: i64,
+    /// Where this node is, as it sees it.
+    pub topology: BTreeMap<String, String>,
     /// Asks it for things.
     pub node: Arc<dyn CsiNode>,
 }
@@ -95,6 +101,8 @@ impl Drivers {
             version: version.expect("a version"),
             endpoint: String::new(),
             node_id: "n".to_owned(),
+            volumes_max: 0,
+            topology: BTreeMap::new(),
             node,
         };
         let seat = drivers.seat(Path::new("/registry/d.sock"));
@@ -186,7 +194,29 @@ impl Drivers {
         Ok(())
     }
 
+    /// Names of all drivers.
+    pub fn names(&self) -> Vec<String> {
+        self.lock().by_name.keys().cloned().collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("drivers lock: no code panics while holding it")
+    }
+}
+
+/// What the cluster is told of them.
+impl Registered for Drivers {
+    fn driver(&self, name: &str) -> Option<Driver> {
+        let driver = self.get(name).ok()?;
+        Some(Driver {
+            name: driver.name.clone(),
+            node_id: driver.node_id.clone(),
+            volumes_max: driver.volumes_max,
+            topology: driver.topology.clone(),
+        })
+    }
+
+    fn names(&self) -> Vec<String> {
+        Self::names(self)
     }
 }

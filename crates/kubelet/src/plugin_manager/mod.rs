@@ -3,8 +3,8 @@
 //! Owns the registry's directory and one task per socket in it. Reads who is
 //! there; writes the table of [`Drivers`] that volumes use. A socket that appears
 //! is registered, again and again until it works; one that goes, or is made anew,
-//! takes its driver with it. Never calls a driver but to ask how it knows the
-//! node. Upstream: pkg/kubelet/pluginmanager.
+//! takes its driver with it; a cluster hears of both. Never calls a driver but to ask
+//! how it knows the node. Upstream: pkg/kubelet/pluginmanager.
 
 mod drivers;
 mod register;
@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::csi_node::CsiNodeHandle;
 use futures_util::StreamExt;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -44,9 +45,9 @@ const WATCH_PAUSE: Duration = Duration::from_millis(500);
 /// Quiet before a look, so that a burst of changes costs one.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Starts to look for plugins. Returns the drivers that will register.
-pub fn start(root_dir: &Path, ports: &Ports) -> Drivers {
-    let drivers = Drivers::default();
+/// Starts to look for plugins, which register among these drivers. In a cluster, they are
+/// announced to it.
+pub fn start(root_dir: &Path, ports: &Ports, drivers: &Drivers, announcer: Option<CsiNodeHandle>) {
     let manager = Manager {
         dir: root_dir.join(REGISTRY),
         plugins_dir: root_dir.join(PLUGINS),
@@ -54,11 +55,11 @@ pub fn start(root_dir: &Path, ports: &Ports) -> Drivers {
         plugins: Arc::clone(&ports.plugins),
         tasks: ports.tasks.clone(),
         drivers: drivers.clone(),
+        announcer,
         attended: BTreeMap::new(),
         said: None,
     };
     ports.tasks.spawn(manager.run());
-    drivers
 }
 
 struct Manager {
@@ -68,6 +69,7 @@ struct Manager {
     plugins: Arc<dyn Plugins>,
     tasks: Tasks,
     drivers: Drivers,
+    announcer: Option<CsiNodeHandle>,
     attended: BTreeMap<PathBuf, Attended>,
     /// The last complaint, so that it is made once.
     said: Option<String>,
@@ -147,7 +149,12 @@ impl Manager {
             self.attended.remove(&path);
             let socket = path.display();
             match self.drivers.unseat(&path) {
-                Some(driver) => tracing::info!(driver, %socket, "CSI driver has gone"),
+                Some(driver) => {
+                    tracing::info!(driver, %socket, "CSI driver has gone");
+                    if let Some(announcer) = &self.announcer {
+                        announcer.withdraw(&driver);
+                    }
+                }
                 None => tracing::debug!(%socket, "a plugin's socket has gone"),
             }
         }
@@ -160,6 +167,7 @@ impl Manager {
                 seat: self.drivers.seat(&path),
                 plugins: Arc::clone(&self.plugins),
                 drivers: self.drivers.clone(),
+                announcer: self.announcer.clone(),
             };
             self.tasks.spawn(async move {
                 tokio::select! { biased;
@@ -191,6 +199,7 @@ struct Registration {
     seat: Seat,
     plugins: Arc<dyn Plugins>,
     drivers: Drivers,
+    announcer: Option<CsiNodeHandle>,
 }
 
 impl Registration {
@@ -199,7 +208,8 @@ impl Registration {
         let socket = self.seat.socket.display();
         let (mut pause, mut said) = (PAUSE_FIRST, String::new());
         loop {
-            match register::register(&*self.plugins, &self.drivers, &self.seat).await {
+            let Self { plugins, drivers, seat, announcer } = &self;
+            match register::register(&**plugins, drivers, seat, announcer.as_ref()).await {
                 Ok(driver) => {
                     tracing::info!(driver, %socket, "CSI driver registered");
                     return;

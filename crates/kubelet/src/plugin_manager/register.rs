@@ -1,8 +1,10 @@
-//! One registration: ask who is there, check it, enter it, tell it.
+//! One registration: ask who is there, check it, enter it, announce it, tell it.
 //!
 //! Only CSI drivers are taken; others are told so. Upstream:
 //! pluginmanager/operationexecutor, pkg/volume/csi/csi_plugin.go.
 
+use cluster::csi_node::{CsiNodeHandle, NotAnnounced};
+use plugin_apis::csi::NodeGetInfoResponse;
 use plugin_apis::pluginregistration::{CSI_PLUGIN, PluginInfo};
 use plugin_apis::{CallError, EndpointError};
 
@@ -45,6 +47,9 @@ pub(super) enum RegisterError {
     /// There is no room for it.
     #[error(transparent)]
     NotEntered(#[from] NotEntered),
+    /// The cluster does not hear of it.
+    #[error(transparent)]
+    NotAnnounced(#[from] NotAnnounced),
 }
 
 /// Registers whoever is behind a socket. Returns the driver's name.
@@ -52,17 +57,30 @@ pub(super) async fn register(
     plugins: &dyn Plugins,
     drivers: &Drivers,
     seat: &Seat,
+    announcer: Option<&CsiNodeHandle>,
 ) -> Result<String, RegisterError> {
     let registrar = plugins.registrar(&seat.socket)?;
     let info = registrar.info().await?;
-    let entered = enter(plugins, drivers, seat, &info).await;
+    let leave = |name: &str| {
+        drivers.leave(seat);
+        if let Some(announcer) = announcer {
+            announcer.withdraw(name);
+        }
+    };
+    let mut entered = enter(plugins, drivers, seat, &info).await;
+    if let (Ok(name), Some(announcer)) = (&entered, announcer)
+        && let Err(error) = announcer.announce(name).await
+    {
+        leave(name);
+        entered = Err(error.into());
+    }
     if let Err(error) = &entered {
         refuse(&*registrar, seat, error).await;
     }
     let name = entered?;
     // Told last: whoever hears that it is registered finds it so.
     if let Err(error) = registrar.notify(Ok(())).await {
-        drivers.leave(seat);
+        leave(&name);
         return Err(error.into());
     }
     Ok(name)
@@ -82,8 +100,19 @@ async fn enter(
         endpoint => endpoint.to_owned(),
     };
     let node = plugins.csi(&name, &endpoint)?;
-    let node_id = node.info().await?.node_id;
-    drivers.enter(seat, CsiDriver { name: name.clone(), version, endpoint, node_id, node })?;
+    let NodeGetInfoResponse { node_id, max_volumes_per_node, accessible_topology } =
+        node.info().await?;
+    let topology = accessible_topology.unwrap_or_default().segments.into_iter().collect();
+    let driver = CsiDriver {
+        name: name.clone(),
+        version,
+        endpoint,
+        node_id,
+        volumes_max: max_volumes_per_node,
+        topology,
+        node,
+    };
+    drivers.enter(seat, driver)?;
     Ok(name)
 }
 

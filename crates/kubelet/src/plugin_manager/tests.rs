@@ -1,6 +1,6 @@
 //! Registrations against plugins that exist only here, on real sockets' names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -134,7 +134,8 @@ async fn drivers_come_and_go_with_their_sockets() {
     let root = tempfile::tempdir().expect("a directory");
     let plugin = Fake::new("CSIPlugin", 1);
     let ports = ports(plugin.clone());
-    let drivers = start(root.path(), &ports);
+    let drivers = Drivers::default();
+    start(root.path(), &ports, &drivers, None);
     let error = drivers.get("d.example").unwrap_err().to_string();
     assert_eq!(error, "driver name d.example not found in the list of registered CSI drivers");
     let registry = root.path().join("plugins_registry");
@@ -165,7 +166,8 @@ async fn other_plugins_are_told_that_they_are_not_taken() {
     let _bound = UnixListener::bind(registry.join("gpu.sock")).expect("a socket");
     let plugin = Fake::new("DRAPlugin", 0);
     let ports = ports(plugin.clone());
-    let drivers = start(root.path(), &ports);
+    let drivers = Drivers::default();
+    start(root.path(), &ports, &drivers, None);
     while plugin.told().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -185,6 +187,8 @@ fn a_name_has_one_driver_and_a_socket_one_seat() {
         version,
         endpoint: String::new(),
         node_id: "n".to_owned(),
+        volumes_max: 0,
+        topology: BTreeMap::new(),
         node: Arc::new(Fake::new("CSIPlugin", 0)),
     };
     let (a, b) = (Path::new("/r/a"), Path::new("/r/b"));

@@ -1,22 +1,28 @@
 //! Claims: from what a pod names to what a driver is asked, or where it lies. Pure.
 //!
-//! Nobody binds claims here: a claim names its PersistentVolume, and both lie
-//! beside the pods. Objects are looked up by a function. Upstream:
-//! desired_state_of_world_populator.go.
+//! A cluster binds claims, and says so. On a node of its own nobody does: a claim names
+//! its PersistentVolume, and both lie beside the pods. Objects are looked up by a
+//! function. Upstream: desired_state_of_world_populator.go.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+mod bound;
+
 use k8s_openapi::api::core::v1::{
-    HostPathVolumeSource, ObjectReference, PersistentVolumeClaimSpec,
-    PersistentVolumeClaimVolumeSource, PersistentVolumeSpec, SecretReference,
+    HostPathVolumeSource, NodeSelector, ObjectReference, PersistentVolumeClaimSpec,
+    PersistentVolumeSpec, SecretReference,
 };
 use kubelet_model::quantity::Quantity;
-use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind};
+use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind, Source};
 use mounts::host_path::{HostPathError, HostPathType};
 
-use super::csi::{Access, CsiSpec, Grouping, Persistent};
+use super::attach::NodeView;
+use super::csi::{
+    Access, CsiSpec, Grouping, Persistent, PodIdentity, PodTokens, Policy, attachment_id,
+    driver_key, unique_name,
+};
 use super::layout::VolumeName;
 use super::network::{self, DiskSpec, ShareSpec};
 
@@ -33,6 +39,20 @@ pub struct ClaimSpec {
     pub name: String,
     /// How containers use it.
     pub uses: Uses,
+    /// Whose it is.
+    pub pod: PodIdentity,
+    /// The claim was made for the pod alone, which must own it.
+    pub owned: bool,
+    /// It is to be found at an API server.
+    pub from_api: bool,
+}
+
+/// What a pod's spec says of a claim.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Named<'a> {
+    pub claim: &'a str,
+    pub read_only: bool,
+    pub owned: bool,
 }
 
 /// How a pod's containers use a volume.
@@ -46,19 +66,17 @@ pub struct Uses {
 
 impl ClaimSpec {
     /// What a pod's spec asks for, of a volume of this name.
-    pub(super) fn of(
-        source: &PersistentVolumeClaimVolumeSource,
-        pod: &DesiredPod,
-        name: &str,
-        uses: Uses,
-    ) -> Self {
+    pub(super) fn of(named: Named<'_>, pod: &DesiredPod, name: &str, uses: Uses) -> Self {
         let (kind, namespace) = (ObjectKind::PersistentVolumeClaim, pod.namespace());
         Self {
-            claim: ObjectKey::new(kind, namespace, &source.claim_name),
-            read_only: source.read_only.unwrap_or(false),
+            claim: ObjectKey::new(kind, namespace, named.claim),
+            read_only: named.read_only,
             grouping: Grouping::of(pod),
             name: name.to_owned(),
             uses,
+            pod: PodIdentity::of(pod),
+            owned: named.owned,
+            from_api: pod.source() == Source::Api,
         }
     }
 
@@ -66,6 +84,8 @@ impl ClaimSpec {
     pub(super) fn objects(
         &self,
         get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+        node: &NodeView,
+        node_name: &str,
     ) -> BTreeSet<ObjectKey> {
         let mut keys = BTreeSet::from([self.claim.clone()]);
         let claim = get(&self.claim).and_then(|claim| claim.spec::<PersistentVolumeClaimSpec>());
@@ -75,6 +95,15 @@ impl ClaimSpec {
         keys.insert(volume);
         let Some(spec) = spec else { return keys };
         if let Some(csi) = spec.csi {
+            if node.in_cluster {
+                keys.extend(driver_objects(&csi.driver, &self.pod, get));
+            }
+            // Before that there is nothing to be read in it.
+            let (driver, handle) = (&csi.driver, &csi.volume_handle);
+            if node.check_attached(&unique_name(driver, handle)).is_ok() {
+                let id = attachment_id(handle, driver, node_name);
+                keys.insert(ObjectKey::new(ObjectKind::VolumeAttachment, "", &id));
+            }
             keys.extend(secret(csi.node_stage_secret_ref.as_ref()));
             keys.extend(secret(csi.node_publish_secret_ref.as_ref()));
             keys.extend(secret(csi.node_expand_secret_ref.as_ref()));
@@ -91,13 +120,7 @@ impl ClaimSpec {
         get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
     ) -> Result<Resolved, ClaimError> {
         let failed = |why| ClaimError::Claim { claim: self.claim.clone(), why };
-        let asked = get(&self.claim).and_then(|claim| claim.spec::<PersistentVolumeClaimSpec>());
-        let asked = asked.ok_or_else(|| failed(Unusable::NoClaim(self.claim.name.clone())))?;
-        let name = asked.volume_name.clone().unwrap_or_default();
-        let key = ObjectKey::new(ObjectKind::PersistentVolume, "", &name);
-        let volume = get(&key).and_then(|volume| volume.spec::<PersistentVolumeSpec>());
-        let volume = volume.ok_or_else(|| failed(Unusable::NoVolume(name.clone())))?;
-        self.check(&asked, &name, &volume).map_err(failed)?;
+        let (name, volume) = self.bound_to(get)?;
         let block = self.check_mode(volume.volume_mode.as_deref())?;
         let modes = volume.access_modes.unwrap_or_default();
         let access = modes.first().and_then(|mode| Access::named(mode));
@@ -161,6 +184,10 @@ impl ClaimSpec {
             read_only: self.read_only || csi.read_only.unwrap_or(false),
             fs_type: csi.fs_type.unwrap_or_default(),
             context: csi.volume_attributes.unwrap_or_default(),
+            pod: self.pod.clone(),
+            policy: Policy::default(),
+            publish_context: Default::default(),
+            tokens: PodTokens::default(),
             secret: secret(csi.node_publish_secret_ref.as_ref()),
             grouping: self.grouping,
             persistent: Some(Persistent {
@@ -173,6 +200,53 @@ impl ClaimSpec {
                 bytes: capacity.map(Quantity::units).filter(|bytes| *bytes > 0),
             }),
         })))
+    }
+
+    /// The volume that the claim stands for, or what is missing.
+    fn bound_to(
+        &self,
+        get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+    ) -> Result<(String, PersistentVolumeSpec), ClaimError> {
+        let failed = |why| ClaimError::Claim { claim: self.claim.clone(), why };
+        let (at, kinds) = match self.from_api {
+            true => (" from API server", ["persistentvolumeclaims", "persistentvolumes"]),
+            false => ("", ["persistentvolumeclaim", "persistentvolume"]),
+        };
+        let claim = get(&self.claim);
+        let asked = claim.as_ref().and_then(|claim| claim.spec::<PersistentVolumeClaimSpec>());
+        let (Some(claim), Some(asked)) = (claim, asked) else {
+            let name = self.claim.name.clone();
+            return Err(failed(Unusable::NoClaim { at, kind: kinds[0], name }));
+        };
+        let state = bound::ClaimState::of(&claim);
+        if let Some(state) = &state {
+            state.check(&asked).map_err(failed)?;
+            if self.owned && !state.is_controlled_by(&self.pod.uid) {
+                let (claim, pod) = (self.claim.clone(), self.pod.name.clone());
+                return Err(ClaimError::NotOwned { claim, pod });
+            }
+        }
+        let name = asked.volume_name.clone().unwrap_or_default();
+        let key = ObjectKey::new(ObjectKind::PersistentVolume, "", &name);
+        let volume = get(&key).and_then(|volume| volume.spec::<PersistentVolumeSpec>());
+        let Some(volume) = volume else {
+            return Err(failed(Unusable::NoVolume { at, kind: kinds[1], name }));
+        };
+        match state {
+            Some(_) => bound::check_reference(&name, volume.claim_ref.as_ref(), &claim.uid),
+            None => self.check(&asked, &name, &volume),
+        }
+        .map_err(failed)?;
+        Ok((name, volume))
+    }
+
+    /// Which nodes the volume can be used on.
+    pub(super) fn affinity(
+        &self,
+        get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+    ) -> Option<NodeSelector> {
+        let (_, volume) = self.bound_to(get).ok()?;
+        volume.node_affinity?.required
     }
 
     /// Is it a device, and used as what it is?
@@ -283,17 +357,70 @@ pub enum ClaimError {
         /// The field that names it.
         used: &'static str,
     },
+    /// It is another's.
+    #[error(
+        "PVC {}/{} was not created for pod {}/{pod} (pod is not owner)",
+        .claim.namespace, .claim.name, .claim.namespace
+    )]
+    NotOwned {
+        /// Which claim.
+        claim: ObjectKey,
+        /// The pod's name.
+        pod: String,
+    },
 }
 
 /// Why a claim stands for no volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// There is no such claim.
-    #[error("failed to fetch PVC: persistentvolumeclaim {0:?} not found")]
-    NoClaim(String),
+    #[error("failed to fetch PVC{at}: {kind} {name:?} not found")]
+    NoClaim {
+        /// Where it was looked for.
+        at: &'static str,
+        /// Its kind, as it is called there.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
     /// There is no such volume.
-    #[error("failed to fetch PV {0}: persistentvolume {0:?} not found")]
-    NoVolume(String),
+    #[error("failed to fetch PV {name}{at}: {kind} {name:?} not found")]
+    NoVolume {
+        /// Where it was looked for.
+        at: &'static str,
+        /// Its kind, as it is called there.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// The claim goes, and nothing keeps it.
+    #[error("PVC is being deleted")]
+    Deleted,
+    /// The cluster has found no volume for it yet.
+    #[error("PVC is not bound")]
+    Unbound,
+    /// It is said to be bound, to nothing.
+    #[error("PVC has empty pvc.Spec.VolumeName")]
+    Nameless,
+    /// The volume knows nothing of the claim.
+    #[error(
+        "found PV object {0} but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to \
+         the claim"
+    )]
+    NoReference(String),
+    /// The volume is bound to another claim, perhaps an earlier one of the name.
+    #[error(
+        "found PV object {volume} but its pv.Spec.ClaimRef.UID {bound} does not point to \
+         claim.UID {claim}"
+    )]
+    OtherReference {
+        /// The volume.
+        volume: String,
+        /// The claim it is bound to.
+        bound: String,
+        /// The one that is meant.
+        claim: String,
+    },
     /// The volume is not for this claim.
     #[error(
         "PVC is not bound: volume {volume:?} is for claim {claim:?}; correct claimRef of the one \
@@ -331,6 +458,18 @@ pub enum Unusable {
     /// Nobody here can mount the volume.
     #[error("volume {0:?} is of no kind that this release has")]
     Kind(String),
+}
+
+/// What a cluster says of a driver, and the tokens that it wants of a pod.
+pub(super) fn driver_objects(
+    driver: &str,
+    pod: &PodIdentity,
+    get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+) -> BTreeSet<ObjectKey> {
+    let key = driver_key(driver);
+    let policy = Policy::of(get(&key).as_deref());
+    let tokens = pod.token_keys(&policy).into_iter().map(|(_, key)| key);
+    tokens.chain([key]).collect()
 }
 
 fn secret(reference: Option<&SecretReference>) -> Option<ObjectKey> {

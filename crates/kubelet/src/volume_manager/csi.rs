@@ -1,9 +1,10 @@
 //! CSI volumes: what a pod wants of a driver, and what is noted on the disk. Pure.
 //!
-//! Without an API server nothing says what a driver needs to know. It is told
-//! about the pod with every inline volume, as with `podInfoOnMount`, and gives
-//! inline volumes to whoever asks. Upstream: pkg/volume/csi.
+//! In a cluster, a driver's CSIDriver object says what it needs to know. Without an API
+//! server nothing does: it is told about the pod with every inline volume, as with
+//! `podInfoOnMount`, and gives inline volumes to whoever asks. Upstream: pkg/volume/csi.
 
+mod policy;
 mod vol_data;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,8 @@ use plugin_apis::csi::{
 use plugin_apis::{CallError, CallErrorKind};
 use tonic::Code;
 
+pub(super) use policy::{GroupPolicy, Life, driver_key};
+pub use policy::{PodIdentity, PodTokens, Policy};
 pub(super) use vol_data::{
     BadVolData, VOL_DATA_BYTES_MAX, VolData, attachment_id, hex_of, inline_handle,
 };
@@ -37,8 +40,16 @@ pub struct CsiSpec {
     pub read_only: bool,
     /// The file system it should have; empty leaves it to the driver.
     pub fs_type: String,
-    /// What the driver is told, of the volume and perhaps of the pod.
+    /// What the driver is told of the volume.
     pub context: BTreeMap<String, String>,
+    /// Whose it is.
+    pub pod: PodIdentity,
+    /// What the driver wants.
+    pub policy: Policy,
+    /// What it is told of how the volume is attached.
+    pub publish_context: BTreeMap<String, String>,
+    /// By which the pod proves who it is.
+    pub tokens: PodTokens,
     /// Where the driver's credentials are.
     pub secret: Option<ObjectKey>,
     /// Whom its files belong to.
@@ -149,15 +160,17 @@ impl Access {
 
 /// What the CSI volume of a pod's own spec asks for.
 pub(super) fn inline(name: &str, source: &CSIVolumeSource, pod: &DesiredPod) -> CsiSpec {
-    let mut told = source.volume_attributes.clone().unwrap_or_default();
-    told.extend(pod_info(pod));
     let secret = source.node_publish_secret_ref.as_ref();
     CsiSpec {
         driver: source.driver.clone(),
         handle: inline_handle(pod.uid().as_str(), name),
         read_only: source.read_only.unwrap_or(false),
         fs_type: source.fs_type.clone().unwrap_or_default(),
-        context: told,
+        context: source.volume_attributes.clone().unwrap_or_default(),
+        pod: PodIdentity::of(pod),
+        policy: Policy::default(),
+        publish_context: BTreeMap::new(),
+        tokens: PodTokens::default(),
         secret: secret
             .map(|secret| ObjectKey::new(ObjectKind::Secret, pod.namespace(), &secret.name)),
         grouping: Grouping::of(pod),
@@ -183,19 +196,6 @@ fn credentials(
     Ok(found.data.iter().map(|(key, value)| (key.clone(), text(value))).collect())
 }
 
-/// What drivers are told about a pod, under CSI's own keys.
-fn pod_info(pod: &DesiredPod) -> BTreeMap<String, String> {
-    let account = pod.spec().service_account_name.clone().unwrap_or_default();
-    let entries = [
-        ("pod.name", pod.name().to_owned()),
-        ("pod.namespace", pod.namespace().to_owned()),
-        ("pod.uid", pod.uid().as_str().to_owned()),
-        ("serviceAccount.name", account),
-        ("ephemeral", "true".to_owned()),
-    ];
-    entries.map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value)).into()
-}
-
 impl CsiSpec {
     /// The credentials, or that they are missing.
     pub(super) fn secrets(
@@ -215,18 +215,50 @@ impl CsiSpec {
         capabilities.contains(&NodeCapability::VolumeMountGroup)
     }
 
+    /// How long it lives.
+    pub(super) fn life(&self) -> Life {
+        match self.persistent {
+            Some(_) => Life::Persistent,
+            None => Life::Ephemeral,
+        }
+    }
+
+    /// What a cluster calls the volume.
+    pub(super) fn unique_name(&self) -> String {
+        unique_name(&self.driver, &self.handle)
+    }
+
+    /// What the driver is told when a pod gets the volume: of the volume, and of the pod
+    /// as far as it wants to know.
+    fn told(&self) -> BTreeMap<String, String> {
+        let mut told = self.context.clone();
+        let (inline, other) = self.policy.pod_info;
+        if if self.persistent.is_none() { inline } else { other } {
+            told.extend(self.pod.info(self.life()));
+        }
+        if !self.policy.tokens_in_secrets {
+            told.extend(self.tokens.entries());
+        }
+        told
+    }
+
     /// Inline volumes are for one node.
     fn access(&self) -> Access {
         self.persistent.as_ref().map_or(Access::Once, |persistent| persistent.access)
     }
 
-    /// The group that the agent has to give the volume to once it is mounted. As
-    /// for a driver that nobody describes: only with a named file system, and only
-    /// if no other node uses it.
+    /// The group that the agent has to give the volume to once it is mounted. For a
+    /// driver that nobody describes: only with a named file system, and only if no other
+    /// node uses it.
     pub(super) fn group_to_give(&self, capabilities: &BTreeSet<NodeCapability>) -> Option<u32> {
         let alone = matches!(self.access(), Access::Once | Access::OncePod);
-        let may = !Self::driver_owns(capabilities) && !self.read_only && !self.fs_type.is_empty();
-        self.grouping.fs_group.filter(|_| may && alone)
+        let may = !Self::driver_owns(capabilities) && !self.read_only;
+        let fits = match self.policy.group {
+            GroupPolicy::None => false,
+            GroupPolicy::File => true,
+            GroupPolicy::OnceWithFsType => !self.fs_type.is_empty() && alone,
+        };
+        self.grouping.fs_group.filter(|_| may && fits)
     }
 
     /// It is a device, not a file system.
@@ -266,7 +298,7 @@ impl CsiSpec {
     ) -> NodeStageVolumeRequest {
         NodeStageVolumeRequest {
             volume_id: self.handle.clone(),
-            publish_context: Default::default(),
+            publish_context: self.publish_context.clone().into_iter().collect(),
             staging_target_path: staging.to_owned(),
             volume_capability: Some(self.capability(capabilities)),
             secrets: secrets.into_iter().collect(),
@@ -279,18 +311,21 @@ impl CsiSpec {
         &self,
         staging: &str,
         target: &str,
-        secrets: BTreeMap<String, String>,
+        mut secrets: BTreeMap<String, String>,
         capabilities: &BTreeSet<NodeCapability>,
     ) -> NodePublishVolumeRequest {
+        if self.policy.tokens_in_secrets {
+            secrets.extend(self.tokens.entries());
+        }
         NodePublishVolumeRequest {
             volume_id: self.handle.clone(),
-            publish_context: Default::default(),
+            publish_context: self.publish_context.clone().into_iter().collect(),
             staging_target_path: staging.to_owned(),
             target_path: target.to_owned(),
             volume_capability: Some(self.capability(capabilities)),
             readonly: self.read_only,
             secrets: secrets.into_iter().collect(),
-            volume_context: self.context.clone().into_iter().collect(),
+            volume_context: self.told().into_iter().collect(),
         }
     }
 }
@@ -314,6 +349,11 @@ impl CsiSpec {
             secrets: secrets.into_iter().collect(),
         }
     }
+}
+
+/// What a cluster calls a volume of a driver.
+pub(super) fn unique_name(driver: &str, handle: &str) -> String {
+    format!("kubernetes.io/csi/{driver}^{handle}")
 }
 
 /// A failed call, in the words that upstream's clients have for it.

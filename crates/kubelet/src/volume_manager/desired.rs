@@ -16,7 +16,8 @@ use kubelet_model::quantity::Quantity;
 use kubelet_model::{ConfigObject, DesiredPod, EventObject, ObjectKey};
 use mounts::host_path::{HostPathError, HostPathType};
 
-use super::claims::{ClaimSpec, Uses};
+use super::attach::NodeView;
+use super::claims::{ClaimSpec, Named, Uses, driver_objects};
 use super::csi::{self, CsiSpec};
 use super::layout::VolumeName;
 use super::network::{self, DiskSpec, ShareSpec};
@@ -132,13 +133,20 @@ impl PodVolumes {
     pub(super) fn objects(
         &self,
         get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+        node: &NodeView,
+        node_name: &str,
     ) -> BTreeSet<ObjectKey> {
         let mut keys = BTreeSet::new();
         for wanted in self.volumes.values() {
             match wanted {
                 Wanted::Payload(spec) => keys.extend(spec.objects().cloned()),
-                Wanted::Csi(spec) => keys.extend(spec.secret.clone()),
-                Wanted::Claim(claim) => keys.extend(claim.objects(get)),
+                Wanted::Csi(spec) => {
+                    keys.extend(spec.secret.clone());
+                    if node.in_cluster {
+                        keys.extend(driver_objects(&spec.driver, &spec.pod, get));
+                    }
+                }
+                Wanted::Claim(claim) => keys.extend(claim.objects(get, node, node_name)),
                 Wanted::Disk(spec) => keys.extend(spec.secret.clone()),
                 _ => {}
             }
@@ -173,8 +181,10 @@ fn wanted(
     node: NodeFacts<'_>,
 ) -> Wanted {
     let spec = pod.spec();
-    if uses.mapped && volume.persistent_volume_claim.is_none() {
-        return Wanted::Refused("only a persistentVolumeClaim can be in volumeDevices".to_owned());
+    let is_claim = volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
+    if uses.mapped && !is_claim {
+        let why = "only a persistentVolumeClaim or ephemeral volume can be in volumeDevices";
+        return Wanted::Refused(why.to_owned());
     }
     let fs_group = spec.security_context.as_ref().and_then(|context| context.fs_group);
     let fs_group = fs_group.and_then(|id| u32::try_from(id).ok());
@@ -188,7 +198,14 @@ fn wanted(
         return Wanted::Csi(Arc::new(csi::inline(&volume.name, source, pod)));
     }
     if let Some(source) = &volume.persistent_volume_claim {
-        return Wanted::Claim(Arc::new(ClaimSpec::of(source, pod, &volume.name, uses)));
+        let read_only = source.read_only.unwrap_or(false);
+        let named = Named { claim: &source.claim_name, read_only, owned: false };
+        return Wanted::Claim(Arc::new(ClaimSpec::of(named, pod, &volume.name, uses)));
+    }
+    if volume.ephemeral.is_some() {
+        let claim = format!("{}-{}", pod.name(), volume.name);
+        let named = Named { claim: &claim, read_only: false, owned: true };
+        return Wanted::Claim(Arc::new(ClaimSpec::of(named, pod, &volume.name, uses)));
     }
     if let Some(wanted) = network::inline(volume, name, pod) {
         return wanted;

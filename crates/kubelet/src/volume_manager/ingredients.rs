@@ -52,6 +52,14 @@ pub(super) enum Doing {
     Attach,
     /// The same, for the device.
     AttachDevice,
+    /// Whether the volume may be used here.
+    Affinity,
+    /// The same, for a device.
+    AffinityOfDevice,
+    /// A look whether the cluster has attached it.
+    VerifyAttached,
+    /// The cluster's work, if it leaves that to the node.
+    AttachSelf,
 }
 
 impl Doing {
@@ -63,11 +71,19 @@ impl Doing {
             Self::MapPodDevice => "MapVolume.MapPodDevice",
             Self::Attach => "MountVolume.WaitForAttach",
             Self::AttachDevice => "MapVolume.WaitForAttach",
+            Self::Affinity => "MountVolume.NodeAffinity check",
+            Self::AffinityOfDevice => "MapVolume.NodeAffinity check",
+            Self::VerifyAttached => "VerifyControllerAttachedVolume",
+            Self::AttachSelf => "AttachVolume.Attach",
         }
     }
 
     pub(super) fn step(self) -> Step {
         match self {
+            // As upstream, whatever the volume is used as.
+            Self::Affinity | Self::AffinityOfDevice => Step::Mount,
+            Self::VerifyAttached => Step::AwaitAttach,
+            Self::AttachSelf => Step::Attach,
             Self::SetUp | Self::MountDevice | Self::Attach => Step::Mount,
             Self::SetUpDevice | Self::MapPodDevice | Self::AttachDevice => Step::Map,
         }
@@ -90,6 +106,11 @@ pub(super) enum Ingredients {
 }
 
 impl Ingredients {
+    /// Whether its driver wants to be asked for it again and again.
+    pub(super) fn republishes(&self) -> bool {
+        matches!(self, Self::Driver(spec) if spec.policy.republish)
+    }
+
     /// How large a driver has to make it.
     pub(super) fn wanted_bytes(&self) -> Option<i64> {
         match self {

@@ -7,6 +7,7 @@
 //! nothing for pods without volumes. Upstream: pkg/kubelet/volumemanager,
 //! pkg/volume.
 
+pub mod attach;
 pub mod claims;
 mod clean;
 pub mod csi;
@@ -46,6 +47,7 @@ use crate::pod_sources::PodSetReader;
 use crate::ports::Ports;
 use crate::progress::{Calls, ProgressBoard};
 use crate::settings::Settings;
+use attach::Attachments;
 use clean::Place;
 use desired::NodeFacts;
 use devices::Devices;
@@ -90,6 +92,10 @@ pub struct Problem {
 pub enum Step {
     /// Not so far that it is known what it is.
     Process,
+    /// The cluster has to attach it.
+    AwaitAttach,
+    /// The node would have to attach it.
+    Attach,
     /// To be mounted, or unmounted.
     Mount,
     /// To be given to containers as a device.
@@ -129,6 +135,7 @@ struct Shared {
     desired: PodSetReader,
     drivers: Drivers,
     devices: Devices,
+    attachments: Attachments,
     pods: Mutex<BTreeMap<PodUid, Entry>>,
 }
 
@@ -170,7 +177,17 @@ impl Volumes {
         desired: &PodSetReader,
         drivers: &Drivers,
     ) -> Self {
+        let attachments = match ports.api.is_some() {
+            true => Attachments::in_cluster(settings.controller_attaches),
+            false => Attachments::alone(settings.node_labels.clone()),
+        };
+        if ports.api.is_some() {
+            let (host, fs) = (Arc::clone(&ports.volumes), Arc::clone(&ports.fs));
+            let (root_dir, table) = (settings.root_dir.clone(), attachments.clone());
+            ports.tasks.spawn(reconstruct::find_attachable(host, fs, root_dir, table));
+        }
         Self(Arc::new(Shared {
+            attachments,
             progress: progress.clone(),
             ports: ports.clone(),
             settings: Arc::clone(settings),
@@ -257,6 +274,11 @@ impl Volumes {
         }
     }
 
+    /// Which volumes are in use, for the cluster, and what it says of them.
+    pub fn attachments(&self) -> Attachments {
+        self.0.attachments.clone()
+    }
+
     /// How a pod's volumes are; `None` if it was never said to have any.
     pub fn state(&self, uid: &PodUid) -> Option<VolumeState> {
         self.lock().get(uid).map(|entry| entry.state.borrow().clone())
@@ -282,7 +304,7 @@ impl Volumes {
     /// Starts a pod's task; `None` for a uid that can have no files.
     fn start(&self, uid: &PodUid, pod: Option<Arc<Pod>>, goal: Goal) -> Option<Entry> {
         let Shared { ports, settings, recorder, progress, objects, .. } = &*self.0;
-        let Shared { desired, drivers, devices, .. } = &*self.0;
+        let Shared { desired, drivers, devices, attachments, .. } = &*self.0;
         let layout = PodLayout::new(&settings.root_dir, uid)?;
         let (goal, goals) = watch::channel(goal);
         let waiting = VolumeState::Waiting { volumes: vec![], problems: vec![], retry_at: None };
@@ -297,6 +319,8 @@ impl Volumes {
             fs: Arc::clone(&ports.fs),
             drivers: drivers.clone(),
             devices: devices.clone(),
+            attachments: attachments.clone(),
+            republish_every: settings.sync_frequency,
             clock: Arc::clone(&ports.clock),
             jitter: ports.jitter.clone(),
             recorder: recorder.clone(),

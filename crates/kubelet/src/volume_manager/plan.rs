@@ -22,6 +22,9 @@ use super::{Problem, Step, VolumeMountable, VolumeState};
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(122);
+/// Pause between requests for what is made, to drivers that want them, unless told
+/// otherwise.
+const REPUBLISH_EVERY: Duration = Duration::from_secs(60);
 
 /// What a pod's volumes should become.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +82,7 @@ impl fmt::Display for Op {
 }
 
 /// What is known of a pod's volumes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Observed {
     /// What was made.
     made: BTreeMap<VolumeName, Made>,
@@ -89,6 +92,16 @@ pub(super) struct Observed {
     /// What is left to undo, once somebody has looked.
     left: Option<BTreeSet<Found>>,
     failures: BTreeMap<Op, Failure>,
+    /// How often drivers that want it are asked again for what is made.
+    republish_every: Duration,
+    /// It is not known yet what drivers' volumes an earlier life left attached.
+    undo_waits: bool,
+}
+
+impl Default for Observed {
+    fn default() -> Self {
+        Self::new(REPUBLISH_EVERY)
+    }
 }
 
 /// A volume that was made.
@@ -101,6 +114,8 @@ struct Made {
     digest: Option<String>,
     /// How large its driver was told to make it.
     bytes: Option<i64>,
+    /// When it was made last.
+    at: Mono,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,6 +157,24 @@ pub(super) struct Plan {
 }
 
 impl Observed {
+    /// Nothing is known yet.
+    pub(super) fn new(republish_every: Duration) -> Self {
+        Self {
+            made: BTreeMap::new(),
+            begun: BTreeSet::new(),
+            shared: false,
+            left: None,
+            failures: BTreeMap::new(),
+            republish_every,
+            undo_waits: false,
+        }
+    }
+
+    /// Whether what drivers mounted may be undone.
+    pub(super) fn may_undo(&mut self, may: bool) {
+        self.undo_waits = !may;
+    }
+
     /// Has this life of the agent made a volume grow before?
     pub(super) fn has_grown(&self, name: &VolumeName) -> bool {
         self.made.get(name).is_some_and(|made| made.bytes.is_some())
@@ -216,7 +249,10 @@ impl Observed {
         }
         match (&op, outcome) {
             (Op::SetUp(name), Outcome::Made(wanted, mountable, digest)) => {
-                let made = Made { wanted, mountable, digest, bytes: None };
+                // One that is asked for again is as large as before.
+                let before = self.made.get(name).filter(|made| made.wanted == wanted);
+                let bytes = before.and_then(|made| made.bytes);
+                let made = Made { wanted, mountable, digest, bytes, at: now };
                 self.made.insert(name.clone(), made);
             }
             (Op::Grow(name), Outcome::Grown(bytes)) => {
@@ -251,8 +287,12 @@ pub(super) fn plan(goal: &Goal, observed: &Observed, contents: &Contents, now: M
 
 fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: Mono) -> Plan {
     let (mut missing, mut due, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+    let mut republish_at: Option<Mono> = None;
     for (name, wanted) in &pod.volumes {
-        let (is_there, next) = standing(name, wanted, observed, contents);
+        let (is_there, next) = standing(name, wanted, observed, contents, now);
+        if let (Next::Nothing, Some(at)) = (&next, republish(name, observed, contents)) {
+            republish_at = Some(republish_at.map_or(at, |other| other.min(at)));
+        }
         if !is_there {
             missing.push(name.as_str().to_owned());
         }
@@ -293,7 +333,16 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
         let retry_at = paced.wake_at;
         VolumeState::Waiting { volumes: missing, problems: problems.clone(), retry_at }
     };
-    Plan { ops: paced.ops, state, problems, wake_at: paced.wake_at }
+    let wake_at = paced.wake_at.into_iter().chain(republish_at).min();
+    Plan { ops: paced.ops, state, problems, wake_at }
+}
+
+/// When a driver that wants it is asked again for a volume that is made.
+fn republish(name: &VolumeName, observed: &Observed, contents: &Contents) -> Option<Mono> {
+    let wants =
+        contents.get(name).and_then(|all| all.as_ref().ok()).is_some_and(Ingredients::republishes);
+    let made = observed.made.get(name).filter(|_| wants)?;
+    Some(made.at + observed.republish_every)
 }
 
 /// Nothing starts any more, so whoever asks has all that it will get.
@@ -327,6 +376,7 @@ fn standing<'a>(
     wanted: &'a Wanted,
     observed: &Observed,
     contents: &'a Contents,
+    now: Mono,
 ) -> (bool, Next<'a>) {
     let made = observed.made.get(name);
     let same = made.is_some_and(|made| made.wanted == *wanted);
@@ -353,6 +403,11 @@ fn standing<'a>(
             Some(Err(lack)) => (false, Next::Impossible(lack.to, &lack.why)),
             _ => (false, Next::SetUp),
         },
+        Wanted::Csi(_) | Wanted::Claim(_)
+            if republish(name, observed, contents).is_some_and(|at| at <= now) =>
+        {
+            (true, Next::SetUp)
+        }
         Wanted::Csi(_) | Wanted::Claim(_) => {
             let bytes = contents.get(name).and_then(|all| all.as_ref().ok()?.wanted_bytes());
             let grown = made.and_then(|made| made.bytes);
@@ -373,15 +428,14 @@ fn plan_release(observed: &Observed, now: Mono) -> Plan {
         Some(left) => {
             // A driver cannot undo what has parts bound elsewhere; those go first.
             let parts = left.iter().any(|found| found.plugin.is_none());
-            let now = left.iter().filter(|found| !(parts && found.is_csi()));
+            let waits = parts || observed.undo_waits;
+            let now = left.iter().filter(|found| !(waits && found.is_csi()));
             now.cloned().map(Op::TearDown).collect()
         }
     };
-    let names = due.iter().filter_map(|op| match op {
-        Op::TearDown(found) => Some(found.name.as_str().to_owned()),
-        _ => None,
-    });
-    let volumes = names.collect();
+    let names: BTreeSet<&VolumeName> =
+        observed.left.iter().flatten().map(|found| &found.name).collect();
+    let volumes = names.into_iter().map(|name| name.as_str().to_owned()).collect();
     let paced = pace(due, observed, now);
     let problem = |(op, failure): &(Op, &Failure)| match op {
         Op::TearDown(found) => Problem {

@@ -14,6 +14,7 @@ use kubelet_model::{EventObject, EventType, Mono, ObjectKey, PodUid};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
+use super::attach::{Attachments, NodeView};
 use super::clean::Place;
 use super::desired::Wanted;
 use super::devices::Devices;
@@ -43,6 +44,8 @@ pub(super) struct PodTask {
     pub fs: Arc<dyn Fs>,
     pub drivers: Drivers,
     pub devices: Devices,
+    pub attachments: Attachments,
+    pub republish_every: Duration,
     pub clock: Arc<dyn Clock>,
     pub jitter: Jitter,
     pub recorder: Recorder,
@@ -58,7 +61,8 @@ pub(super) struct PodTask {
 impl PodTask {
     /// Works until everything is undone, or nobody is left to ask for anything.
     pub(super) async fn run(mut self) {
-        let mut observed = Observed::default();
+        let mut observed = Observed::new(self.republish_every);
+        let mut node = self.attachments.follow();
         // What was last said about each volume, so that each thing is said once.
         let mut told = BTreeMap::new();
         let mut told_of_pod = None;
@@ -69,8 +73,11 @@ impl PodTask {
                 observed.turn_to_release();
             }
             // Before they are read, so that no change goes unnoticed.
-            followed.turn_to(&goal, &observed, &self.objects, &self.drivers);
-            let contents = self.contents(&goal);
+            let view = Arc::clone(&node.borrow_and_update());
+            observed.may_undo(view.may_undo());
+            let keys = || self.keys(&goal, &view);
+            followed.turn_to(&goal, &observed, &self.objects, &self.drivers, keys);
+            let contents = self.contents(&goal, &view);
             if matches!(goal, Goal::Mount(_)) && !self.desired.wants(&self.uid) {
                 // Objects go after the pods of their manifest: what went with the pod
                 // is not missing.
@@ -86,6 +93,7 @@ impl PodTask {
             if plan.state == VolumeState::Gone {
                 // Whoever cleans up comes to an end before the pod may come back.
                 let _place = self.place.lock().await;
+                self.attachments.gone(&self.uid);
                 self.publish(plan.state);
                 return;
             }
@@ -101,17 +109,23 @@ impl PodTask {
                 let outcomes = join_all(all).await;
                 drop(place);
                 for (op, outcome) in plan.ops.into_iter().zip(outcomes) {
+                    if let (Op::TearDown(found), Outcome::Undone) = (&op, &outcome) {
+                        self.attachments.undone(&self.uid, &found.name);
+                    }
                     self.tell_of_growth(&goal, &observed, &op, &outcome);
                     observed.note(op, outcome, self.clock.mono());
                 }
                 continue;
             }
             drop(contents);
+            // A node of its own hears nothing, and volumes of other kinds need not.
+            let hears = view.in_cluster && (observed.needs_drivers(&goal) || !view.may_undo());
             let wake_at = plan.wake_at.into_iter().chain(tell_at).min();
             let wait = wake_at.map(|at| at.since(self.clock.mono()));
             tokio::select! { biased;
                 changed = self.goal.changed() => if changed.is_err() { return },
                 () = object_changed(&mut followed.objects) => {}
+                changed = node.changed(), if hears => if changed.is_err() { return },
                 () = driver_changed(&mut followed.drivers) => observed.forgive(),
                 () = self.hurry.notified() => observed.forgive(),
                 () = sleep(wait.unwrap_or_default()), if wait.is_some() => {}
@@ -119,26 +133,41 @@ impl PodTask {
         }
     }
 
-    /// What volumes are made of, as it is now.
-    fn contents(&self, goal: &Goal) -> Contents {
+    /// The objects that decide what volumes are.
+    fn keys(&self, goal: &Goal, node: &NodeView) -> BTreeSet<ObjectKey> {
+        match goal {
+            Goal::Mount(pod) => pod.objects(&|key| self.objects.get(key), node, &self.node_name),
+            Goal::Keep(_) | Goal::Release => BTreeSet::new(),
+        }
+    }
+
+    /// What volumes are made of, as it is now. Those that a cluster has to attach are
+    /// held from then on.
+    fn contents(&self, goal: &Goal, node: &NodeView) -> Contents {
         let Goal::Mount(pod) = goal else { return Contents::new() };
-        let (drivers, objects) = (&self.drivers, &self.objects);
+        let Self { drivers, objects, node_name, .. } = self;
+        let world = plugins::World { drivers, objects, node, node_name };
+        let held = pod.volumes.values().filter_map(|wanted| match wanted {
+            Wanted::Claim(claim) => plugins::attachable(claim, &world),
+            _ => None,
+        });
+        self.attachments.hold(&self.uid, held.collect());
         let of = |wanted: &Wanted| match wanted {
             Wanted::Payload(spec) => {
                 let content = spec.content(|key| objects.find(key));
                 Some(content.map(Ingredients::Files).map_err(Lack::to_mount))
             }
-            Wanted::Csi(spec) => Some(plugins::for_driver(spec, drivers, objects)),
-            Wanted::Claim(claim) => Some(plugins::for_claim(claim, drivers, objects)),
+            Wanted::Csi(spec) => Some(plugins::for_driver(spec, &world)),
+            Wanted::Claim(claim) => Some(plugins::for_claim(claim, &world)),
             Wanted::Disk(spec) => Some(plugins::for_disk(spec, objects)),
             _ => None,
         };
-        let keys = pod.objects(&|key| objects.get(key));
-        let awaited = keys.iter().any(|key| objects.is_awaited(key));
+        let awaited = self.keys(goal, node).iter().any(|key| objects.is_awaited(key));
         let mut all = Contents::new();
         for (name, wanted) in &pod.volumes {
             if let Some(found) = of(wanted) {
-                all.insert(name.clone(), found.map_err(|lack| Lack { awaited, ..lack }));
+                let lacks = |lack: Lack| Lack { awaited: awaited || lack.awaited, ..lack };
+                all.insert(name.clone(), found.map_err(lacks));
             }
         }
         all
@@ -220,7 +249,8 @@ impl PodTask {
             tracing::warn!(pod = %self.uid, volume, error = message, "volume not ready; trying again");
             if let Goal::Mount(pod) = goal {
                 match step {
-                    Step::Process => {}
+                    Step::Process | Step::AwaitAttach => {}
+                    Step::Attach => self.record(&pod.object, "FailedAttachVolume", message),
                     Step::Mount => self.record(&pod.object, "FailedMount", message),
                     Step::Map => self.record(&pod.object, "FailedMapVolume", message),
                     Step::Grow => self.record(&pod.object, "VolumeResizeFailed", message),
@@ -303,7 +333,14 @@ struct Followed {
 
 impl Followed {
     /// Follows what the goal needs, and nothing else.
-    fn turn_to(&mut self, goal: &Goal, observed: &Observed, objects: &Objects, drivers: &Drivers) {
+    fn turn_to(
+        &mut self,
+        goal: &Goal,
+        observed: &Observed,
+        objects: &Objects,
+        drivers: &Drivers,
+        keys: impl Fn() -> BTreeSet<ObjectKey>,
+    ) {
         if !observed.needs_drivers(goal) {
             self.drivers = None;
         } else if self.drivers.is_none() {
@@ -311,10 +348,7 @@ impl Followed {
         }
         // One object names the next: a change in between is noticed by looking again.
         loop {
-            let keys = match goal {
-                Goal::Mount(pod) => pod.objects(&|key| objects.get(key)),
-                Goal::Keep(_) | Goal::Release => BTreeSet::new(),
-            };
+            let keys = keys();
             if keys.is_empty() {
                 self.objects = None;
                 return;

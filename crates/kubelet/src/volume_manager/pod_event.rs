@@ -20,13 +20,15 @@ pub(super) fn unprocessed(unmounted: &[String], problems: &[Problem]) -> Option<
         some.map(part).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
     };
     let (failed, causes) = (of(|problem| &problem.volume), of(|problem| &problem.message));
-    (!failed.is_empty()).then(|| waits(unmounted, &failed, &causes.join("; ")))
+    let unattached = unattached(problems);
+    (!failed.is_empty()).then(|| waits(unmounted, &unattached, &failed, &causes.join("; ")))
 }
 
 /// Why the pod waits, as its condition tells: what is not known first, else the first of
 /// what went wrong.
 pub(crate) fn why_waiting(unmounted: &[String], problems: &[Problem]) -> Option<String> {
-    let first = || problems.first().map(|first| waits(unmounted, &[], &first.message));
+    let unattached = unattached(problems);
+    let first = || problems.first().map(|first| waits(unmounted, &unattached, &[], &first.message));
     unprocessed(unmounted, problems).or_else(first)
 }
 
@@ -35,11 +37,18 @@ pub(super) fn event(why: &str) -> String {
     format!("Unable to attach or mount volumes: {why}")
 }
 
-fn waits(unmounted: &[String], failed: &[&str], cause: &str) -> String {
-    // Without an API server nothing is attached from elsewhere.
+/// Those that the cluster has not attached.
+fn unattached(problems: &[Problem]) -> Vec<&str> {
+    let is = |step| matches!(step, Step::AwaitAttach | Step::Attach);
+    let some = problems.iter().filter(|problem| is(problem.step));
+    some.map(|problem| problem.volume.as_str()).collect()
+}
+
+fn waits(unmounted: &[String], unattached: &[&str], failed: &[&str], cause: &str) -> String {
     let (unmounted, failed) = (unmounted.join(" "), failed.join(" "));
+    let unattached = unattached.join(" ");
     format!(
-        "unmounted volumes=[{unmounted}], unattached volumes=[], failed to process \
+        "unmounted volumes=[{unmounted}], unattached volumes=[{unattached}], failed to process \
          volumes=[{failed}]: {cause}"
     )
 }
@@ -50,6 +59,14 @@ mod tests {
 
     fn problem(volume: &str, step: Step, message: &str) -> Problem {
         Problem { volume: volume.to_owned(), step, message: message.to_owned() }
+    }
+
+    #[test]
+    fn a_pod_tells_what_is_not_attached() {
+        let waits = problem("a", Step::AwaitAttach, "volume x is not yet in node's status");
+        let told = why_waiting(&["a".to_owned()], std::slice::from_ref(&waits)).unwrap();
+        assert!(told.starts_with("unmounted volumes=[a], unattached volumes=[a], "), "{told}");
+        assert_eq!(unprocessed(&["a".to_owned()], &[waits]), None, "nothing is wrong");
     }
 
     #[test]

@@ -2,13 +2,82 @@
 //!
 //! Asked for one pod at a time, when nobody wants its volumes any more: an agent
 //! that starts need know nothing of volumes before it knows its pods, and finds
-//! those that another life made. Upstream: volumemanager/reconciler, reconstruct.go.
+//! those that another life made. Only what a cluster attaches is looked for in all pods
+//! at the start, so that the node goes on telling what it uses. Upstream:
+//! volumemanager/reconciler, reconstruct.go.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
+use kubelet_model::PodUid;
+use tokio::time::sleep;
+
+use super::attach::{Attachments, Held};
+use super::csi::{Life, VOL_DATA_BYTES_MAX, VolData, unique_name};
 use super::layout::{PluginName, PodLayout, VolumeName};
 use super::plan::Found;
-use crate::ports::{VolumeError, VolumeHost};
+use crate::ports::{Fs, VolumeError, VolumeHost};
+use crate::runtime_manager::pods_dir;
+
+/// Pause before the disk is looked at again after a failure.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Finds what an earlier life of the agent left of volumes that may be attached, and
+/// tells it. Until that has worked nothing of it is undone.
+pub(super) async fn find_attachable(
+    host: Arc<dyn VolumeHost>,
+    fs: Arc<dyn Fs>,
+    root_dir: PathBuf,
+    attachments: Attachments,
+) {
+    loop {
+        match attachable(&*host, &*fs, &root_dir).await {
+            Ok(found) => return attachments.found(found),
+            Err(error) => {
+                tracing::warn!(%error, "cannot see which volumes are left; looking again in a while");
+                sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+async fn attachable(
+    host: &dyn VolumeHost,
+    fs: &dyn Fs,
+    root_dir: &Path,
+) -> Result<BTreeMap<PodUid, Held>, VolumeError> {
+    let mut all = BTreeMap::new();
+    for uid in host.dirs_in(&pods_dir(root_dir)).await? {
+        let uid = PodUid::new(uid);
+        let Some(layout) = PodLayout::new(root_dir, &uid) else { continue };
+        let mut held = Held::new();
+        let csi = PluginName::csi();
+        for found in look(host, &layout).await? {
+            if found.plugin.as_ref() != Some(&csi) {
+                continue;
+            }
+            let note = match found.device {
+                false => layout.volume_dir(&csi, &found.name).join("vol_data.json"),
+                true => {
+                    let devices = root_dir.join("plugins/kubernetes.io/csi/volumeDevices");
+                    devices.join(found.name.as_str()).join("data/vol_data.json")
+                }
+            };
+            // What has no note is told of when it is undone.
+            let Ok(content) = fs.read(&note, VOL_DATA_BYTES_MAX) else { continue };
+            let Ok(data) = VolData::parse(&content) else { continue };
+            if found.device || data.volume_lifecycle_mode == Life::Persistent.as_str() {
+                held.insert(found.name, unique_name(&data.driver_name, &data.volume_handle));
+            }
+        }
+        if !held.is_empty() {
+            all.insert(uid, held);
+        }
+    }
+    Ok(all)
+}
 
 /// Every volume with a directory, every block device with a link, and every volume with
 /// parts bound elsewhere.

@@ -15,13 +15,17 @@ mod remote;
 mod remote_device;
 mod remote_place;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use kubelet_model::{ObjectKey, ObjectKind};
+
 use super::VolumeMountable;
+use super::attach::{Attachment, NodeView, Unattached};
 use super::claims::{ClaimSpec, PlaceKind, Resolved};
-use super::csi::CsiSpec;
+use super::csi::{CsiSpec, Life, PodTokens, Policy, attachment_id, driver_key};
 use super::desired::Wanted;
 use super::devices::{Devices, Turn};
 use super::layout::{PluginName, PodLayout, VolumeName};
@@ -147,28 +151,125 @@ pub(super) async fn grow(
     csi::grow(means, name, spec).await.map_err(|error| error.to_string())
 }
 
-/// What a driver is asked for, or what keeps it from being asked at all: it helps
-/// nobody to ask again before that has changed, and whoever changes it is heard.
-pub(super) fn for_driver(
-    spec: &Arc<CsiSpec>,
-    drivers: &Drivers,
-    objects: &Objects,
-) -> Result<Ingredients, Lack> {
-    match csi::obstacle(spec, drivers, objects) {
-        Some(error) => Err(Lack::new(Some(error.doing(spec.is_block())), error.to_string())),
-        None => Ok(Ingredients::Driver(Arc::clone(spec))),
+/// What it depends on what a volume is made of.
+pub(super) struct World<'a> {
+    /// The CSI drivers.
+    pub drivers: &'a Drivers,
+    /// What pods and volumes name.
+    pub objects: &'a Objects,
+    /// What the cluster says of the node.
+    pub node: &'a NodeView,
+    /// This node.
+    pub node_name: &'a str,
+}
+
+impl World<'_> {
+    /// What a driver wants.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    fn policy(&self, driver: &str) -> Result<Policy, String> {
+        match self.node.in_cluster {
+            true => Ok(Policy::of(self.objects.find(&driver_key(driver))?.as_deref())),
+            false => Ok(Policy::default()),
+        }
     }
 }
 
+/// What a driver is asked for, or what keeps it from being asked at all: it helps
+/// nobody to ask again before that has changed, and whoever changes it is heard.
+pub(super) fn for_driver(spec: &CsiSpec, world: &World<'_>) -> Result<Ingredients, Lack> {
+    let set_up = if spec.is_block() { Doing::MapPodDevice } else { Doing::SetUp };
+    let life = |why| {
+        let why = format!(
+            "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: {why}"
+        );
+        Lack::new(Some(set_up), why)
+    };
+    let mut spec = spec.clone();
+    spec.policy = world.policy(&spec.driver).map_err(life)?;
+    spec.policy.check(&spec.driver, spec.life()).map_err(life)?;
+    if spec.life() == Life::Persistent && spec.policy.attach {
+        spec.publish_context = publish_context(&spec, world)?;
+    }
+    spec.tokens = tokens(&spec, world.objects).map_err(|why| Lack::new(Some(set_up), why))?;
+    match csi::obstacle(&spec, world.drivers, world.objects) {
+        Some(error) => Err(Lack::new(Some(error.doing(spec.is_block())), error.to_string())),
+        None => Ok(Ingredients::Driver(Arc::new(spec))),
+    }
+}
+
+/// What the driver is told of how a volume is attached, once it is.
+fn publish_context(spec: &CsiSpec, world: &World<'_>) -> Result<BTreeMap<String, String>, Lack> {
+    world.node.check_attached(&spec.unique_name()).map_err(|unattached| match unattached {
+        Unattached::Waits(why) => Lack::new(Some(Doing::VerifyAttached), why),
+        Unattached::Unsupported(why) => Lack::new(Some(Doing::AttachSelf), why),
+    })?;
+    let doing = if spec.is_block() { Doing::AttachDevice } else { Doing::Attach };
+    let id = attachment_id(&spec.handle, &spec.driver, world.node_name);
+    let found = world.objects.find(&ObjectKey::new(ObjectKind::VolumeAttachment, "", &id));
+    let told = match found {
+        Ok(object) => Attachment::context(object.as_deref(), &spec.handle, &id),
+        Err(why) => {
+            Err(format!("volume {} has GET error for volume attachment {id}: {why}", spec.handle))
+        }
+    };
+    told.map_err(|why| Lack::new(Some(doing), why))
+}
+
+/// The tokens that a driver wants.
+fn tokens(spec: &CsiSpec, objects: &Objects) -> Result<PodTokens, String> {
+    let mut found = Vec::new();
+    for (audience, key) in spec.pod.token_keys(&spec.policy) {
+        let token = objects.find(&key).and_then(|token| {
+            token.ok_or_else(|| "there is no API server that gives any".to_owned())
+        });
+        // Upstream's spelling.
+        let token = token.map_err(|why| {
+            format!(
+                "kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token \
+                 attributes: {why}"
+            )
+        })?;
+        found.push((audience, token));
+    }
+    Ok(PodTokens::of(&found))
+}
+
+/// Which volume of the cluster a claim stands for, if it has to be attached.
+pub(super) fn attachable(claim: &ClaimSpec, world: &World<'_>) -> Option<(VolumeName, String)> {
+    if !(world.node.in_cluster && world.node.controller_attaches) {
+        return None;
+    }
+    let Ok(Resolved::Driver(spec)) = claim.resolve(&|key| world.objects.get(key)) else {
+        return None;
+    };
+    let attach = world.policy(&spec.driver).is_ok_and(|policy| policy.attach);
+    let place = spec.persistent.as_ref().filter(|_| attach)?.volume.clone();
+    Some((place, spec.unique_name()))
+}
+
 /// The same for a claim, which may name nothing yet.
-pub(super) fn for_claim(
-    claim: &ClaimSpec,
-    drivers: &Drivers,
-    objects: &Objects,
-) -> Result<Ingredients, Lack> {
-    let resolved = claim.resolve(&|key| objects.get(key));
-    match resolved.map_err(|error| Lack::new(None, error.to_string()))? {
-        Resolved::Driver(spec) => for_driver(&spec, drivers, objects),
+pub(super) fn for_claim(claim: &ClaimSpec, world: &World<'_>) -> Result<Ingredients, Lack> {
+    let World { objects, node, .. } = *world;
+    let get = |key: &ObjectKey| objects.get(key);
+    let resolved = claim.resolve(&get).map_err(|error| Lack::new(None, error.to_string()))?;
+    if let Some(wanted) = claim.affinity(&get) {
+        let doing = match claim.uses.mapped {
+            true => Doing::AffinityOfDevice,
+            false => Doing::Affinity,
+        };
+        match node.check_affinity(&wanted) {
+            Some(Ok(())) => {}
+            Some(Err(why)) => return Err(Lack::new(Some(doing), why)),
+            None => {
+                let why = "the node's labels are not known yet".to_owned();
+                return Err(Lack { awaited: true, ..Lack::new(Some(doing), why) });
+            }
+        }
+    }
+    match resolved {
+        Resolved::Driver(spec) => for_driver(&spec, world),
         Resolved::Place(spec) => Ok(Ingredients::Place(spec)),
         Resolved::Share(spec) => Ok(Ingredients::Share(spec)),
         Resolved::Disk(spec) => for_disk(&spec, objects),

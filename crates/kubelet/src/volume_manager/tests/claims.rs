@@ -12,6 +12,7 @@ use plugin_apis::csi::NodeCapability;
 use plugin_apis::csi::volume_capability::AccessType;
 use tonic::Code;
 
+use super::super::attach::NodeView;
 use super::super::claims::{PlaceKind, PlaceSpec, Resolved};
 use super::super::desired::Wanted;
 use super::super::layout::PluginName;
@@ -89,7 +90,8 @@ fn a_claim_needs_a_volume_that_is_for_it() {
     let capability = request.volume_capability.expect("a capability");
     let Some(AccessType::Mount(mount)) = capability.access_type else { panic!("no mount") };
     assert_eq!(mount.mount_flags, ["noatime"]);
-    let keys: Vec<String> = wanted.objects(&get).iter().map(ToString::to_string).collect();
+    let keys: Vec<String> =
+        wanted.objects(&get, &NodeView::default(), "n").iter().map(ToString::to_string).collect();
     assert_eq!(keys, ["PersistentVolume pv", "PersistentVolumeClaim ns/c"]);
 }
 

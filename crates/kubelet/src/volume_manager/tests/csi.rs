@@ -46,7 +46,9 @@ fn spec(source: &str, security: &str) -> Arc<CsiSpec> {
 #[test]
 fn a_driver_is_told_what_the_pod_says_and_what_it_is() {
     let found = spec(FULL, r#""fsGroup":7,"fsGroupChangePolicy":"OnRootMismatch""#);
-    let told: Vec<_> = found.context.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    let request = found.publish_request("", "/t", BTreeMap::new(), &BTreeSet::new());
+    let told: BTreeMap<_, _> = request.volume_context.iter().collect();
+    let told: Vec<_> = told.iter().map(|(k, v)| format!("{k}={v}")).collect();
     assert_eq!(
         told,
         [
@@ -62,7 +64,6 @@ fn a_driver_is_told_what_the_pod_says_and_what_it_is() {
     assert_eq!(found.secret, Some(ObjectKey::new(ObjectKind::Secret, "ns", "key")));
     let error = found.secrets(|_| None).unwrap_err();
     assert!(error.starts_with("fetching NodePublishSecretRef ns/key failed: "), "{error}");
-    let request = found.publish_request("", "/t", BTreeMap::new(), &BTreeSet::new());
     assert_eq!((request.target_path.as_str(), request.readonly), ("/t", false));
     assert_eq!(request.volume_id, found.handle);
     assert_eq!(request.staging_target_path, "", "inline volumes are not staged");

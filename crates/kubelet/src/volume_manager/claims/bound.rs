@@ -1,0 +1,89 @@
+//! What a cluster says of a claim: whether it is bound, to what, and whose it is. Pure.
+//!
+//! Upstream: getPVCExtractPV and getPVSpec of desired_state_of_world_populator.go,
+//! component-helpers/storage/ephemeral.
+
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaimSpec};
+use kubelet_model::ConfigObject;
+use serde::Deserialize;
+
+use super::Unusable;
+
+/// Keeps a claim that pods use.
+const PROTECTION: &str = "kubernetes.io/pvc-protection";
+
+/// What a cluster says of a claim.
+#[derive(Debug, Default)]
+pub(super) struct ClaimState {
+    metadata: Metadata,
+    phase: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    deletion_timestamp: Option<String>,
+    finalizers: Vec<String>,
+    owner_references: Vec<Owner>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Owner {
+    uid: String,
+    controller: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    phase: String,
+}
+
+impl ClaimState {
+    /// `None` for a claim of a manifest.
+    pub(super) fn of(claim: &ConfigObject) -> Option<Self> {
+        let metadata = claim.metadata::<Metadata>()?;
+        Some(Self { metadata, phase: claim.status::<Status>().unwrap_or_default().phase })
+    }
+
+    /// May pods use it?
+    pub(super) fn check(&self, asked: &PersistentVolumeClaimSpec) -> Result<(), Unusable> {
+        let kept = self.metadata.finalizers.iter().any(|keeper| keeper == PROTECTION);
+        if self.metadata.deletion_timestamp.is_some() && !kept {
+            return Err(Unusable::Deleted);
+        }
+        if self.phase != "Bound" {
+            return Err(Unusable::Unbound);
+        }
+        match asked.volume_name.as_deref().unwrap_or_default() {
+            "" => Err(Unusable::Nameless),
+            _ => Ok(()),
+        }
+    }
+
+    /// Was it made for the pod of this uid?
+    pub(super) fn is_controlled_by(&self, uid: &str) -> bool {
+        let owners = &self.metadata.owner_references;
+        let controller = owners.iter().find(|owner| owner.controller == Some(true));
+        controller.is_some_and(|owner| owner.uid == uid)
+    }
+}
+
+/// Is the volume bound to the claim of this uid?
+pub(super) fn check_reference(
+    volume: &str,
+    bound: Option<&ObjectReference>,
+    claim: &str,
+) -> Result<(), Unusable> {
+    let Some(bound) = bound else { return Err(Unusable::NoReference(volume.to_owned())) };
+    let bound = bound.uid.as_deref().unwrap_or_default();
+    match bound == claim {
+        true => Ok(()),
+        false => Err(Unusable::OtherReference {
+            volume: volume.to_owned(),
+            bound: bound.to_owned(),
+            claim: claim.to_owned(),
+        }),
+    }
+}
