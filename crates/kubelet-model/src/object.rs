@@ -21,6 +21,11 @@ pub enum ObjectKind {
     PersistentVolumeClaim,
     /// By which a pod proves who it is; its name says what was asked for.
     ServiceAccountToken,
+    /// Whom a pod trusts; its name says which bundles were asked for.
+    ClusterTrustBundle,
+    /// By which a pod proves who it is, with a key of its own; its name says what was
+    /// asked for.
+    PodCertificate,
 }
 
 impl ObjectKind {
@@ -32,6 +37,8 @@ impl ObjectKind {
             Self::PersistentVolume => "PersistentVolume",
             Self::PersistentVolumeClaim => "PersistentVolumeClaim",
             Self::ServiceAccountToken => "ServiceAccountToken",
+            Self::ClusterTrustBundle => "ClusterTrustBundle",
+            Self::PodCertificate => "PodCertificate",
         }
     }
 
@@ -43,6 +50,8 @@ impl ObjectKind {
             Self::PersistentVolume => "persistentvolume",
             Self::PersistentVolumeClaim => "persistentvolumeclaim",
             Self::ServiceAccountToken => "token",
+            Self::ClusterTrustBundle => "clustertrustbundle",
+            Self::PodCertificate => "podcertificate",
         }
     }
 }

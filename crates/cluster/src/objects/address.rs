@@ -99,14 +99,16 @@ impl Address {
         Self { resource, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// Where an object is; `None` for tokens, which are made when they are asked for.
+    /// Where an object is; `None` for what is made when it is asked for.
     pub fn of(key: &ObjectKey) -> Option<Self> {
         let resource = match key.kind {
             ObjectKind::ConfigMap => CONFIG_MAPS,
             ObjectKind::Secret => SECRETS,
             ObjectKind::PersistentVolume => VOLUMES,
             ObjectKind::PersistentVolumeClaim => CLAIMS,
-            ObjectKind::ServiceAccountToken => return None,
+            ObjectKind::ServiceAccountToken
+            | ObjectKind::ClusterTrustBundle
+            | ObjectKind::PodCertificate => return None,
         };
         Some(Self::new(resource, &key.namespace, &key.name))
     }

@@ -72,7 +72,9 @@ pub(super) fn decode(
         }
         ObjectKind::PersistentVolume
         | ObjectKind::PersistentVolumeClaim
-        | ObjectKind::ServiceAccountToken => Default::default(),
+        | ObjectKind::ServiceAccountToken
+        | ObjectKind::ClusterTrustBundle
+        | ObjectKind::PodCertificate => Default::default(),
     };
     for key in data.keys().filter(|key| binary.contains_key(*key)) {
         problems.add(&root.key("data").key(key), "duplicate of key present in binaryData");

@@ -3,6 +3,7 @@
 mod block;
 mod claims;
 mod clean;
+mod credentials;
 mod csi;
 mod network;
 mod payload;
