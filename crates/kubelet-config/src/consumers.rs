@@ -133,6 +133,8 @@ pub static GATES: &[(&str, &str)] = &[
     ("NodeDeclaredFeatures", "kubelet::join"),
     // Off, a volume with a podCertificate cannot be made.
     ("PodCertificateRequest", "kubelet::join"),
+    // Off, only ReadWriteOncePod volumes are mounted with their SELinux label.
+    ("SELinuxMount", "kubelet::volume_manager"),
 ];
 
 /// Every field of the configuration, and who acts on it.

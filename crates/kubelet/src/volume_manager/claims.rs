@@ -19,6 +19,7 @@ use mounts::host_path::{HostPathError, HostPathType};
 use super::csi::{Access, CsiSpec, Grouping, Persistent};
 use super::layout::VolumeName;
 use super::network::{self, DiskSpec, ShareSpec};
+use super::selinux::Labels;
 
 /// A volume that a pod names by a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub struct ClaimSpec {
     pub name: String,
     /// How containers use it.
     pub uses: Uses,
+    /// Which SELinux label they have.
+    pub labels: Labels,
 }
 
 /// How a pod's containers use a volume.
@@ -51,6 +54,7 @@ impl ClaimSpec {
         pod: &DesiredPod,
         name: &str,
         uses: Uses,
+        labels: Labels,
     ) -> Self {
         let (kind, namespace) = (ObjectKind::PersistentVolumeClaim, pod.namespace());
         Self {
@@ -59,6 +63,7 @@ impl ClaimSpec {
             grouping: Grouping::of(pod),
             name: name.to_owned(),
             uses,
+            labels,
         }
     }
 
@@ -128,6 +133,11 @@ impl ClaimSpec {
             grouping: self.grouping,
             persistent: true,
             once_pod: access == Access::OncePod,
+            context: {
+                let can = !block && (volume.iscsi.is_some() || volume.fc.is_some());
+                let label = self.labels.for_mount(can, &modes);
+                label.map_err(|why| failed(Unusable::Type(why)))?
+            },
         };
         let disk = match (&volume.nfs, &volume.iscsi, &volume.fc) {
             (Some(nfs), _, _) => {

@@ -21,6 +21,7 @@ use super::csi::{self, CsiSpec};
 use super::layout::VolumeName;
 use super::network::{self, DiskSpec, ShareSpec};
 use super::payload::{self, PayloadSpec};
+use super::selinux::{Labels, NodeLabels};
 use crate::container_manager::allocatable::Allocatable;
 use crate::container_manager::{Rules, amounts, plan};
 
@@ -100,6 +101,8 @@ pub struct NodeFacts<'a> {
     pub allocatable: Allocatable,
     /// How limits count.
     pub rules: &'a Rules,
+    /// How volumes are labelled.
+    pub labels: NodeLabels<'a>,
 }
 
 /// The volumes of a pod; `None` if no container uses any.
@@ -188,7 +191,8 @@ fn wanted(
         return Wanted::Csi(Arc::new(csi::inline(&volume.name, source, pod)));
     }
     if let Some(source) = &volume.persistent_volume_claim {
-        return Wanted::Claim(Arc::new(ClaimSpec::of(source, pod, &volume.name, uses)));
+        let labels = Labels::of(spec, &volume.name, node.labels);
+        return Wanted::Claim(Arc::new(ClaimSpec::of(source, pod, &volume.name, uses, labels)));
     }
     if let Some(wanted) = network::inline(volume, name, pod) {
         return wanted;
