@@ -5,10 +5,14 @@
 //! API and the node's own facts; never decides anything about pods or containers.
 //! Upstream: pkg/kubelet/kubelet_node_status.go, pkg/kubelet/nodestatus,
 //! client-go tools/record, pkg/kubelet/util/manager, pkg/kubelet/token,
+//! pkg/kubelet/clustertrustbundle, pkg/kubelet/podcertificate,
 //! pkg/volume/csi/nodeinfomanager.
 
 pub mod csi_node;
 pub mod events;
 pub mod node;
 pub mod objects;
+mod pem;
+pub mod pod_certificates;
 pub mod tokens;
+pub mod trust_bundles;

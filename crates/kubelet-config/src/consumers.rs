@@ -111,6 +111,10 @@ pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
 
 /// The feature gates that change something, and who acts on them.
 pub static GATES: &[(&str, &str)] = &[
+    // Off, ClusterTrustBundleProjection cannot be on.
+    ("ClusterTrustBundle", "kubelet_config::gates"),
+    // Off, a volume with a clusterTrustBundle cannot be made.
+    ("ClusterTrustBundleProjection", "kubelet::join"),
     // Off, the node's API saves no state of containers.
     ("ContainerCheckpoint", "kubelet::server"),
     // Off, containers are stopped with the signal of their image and no status tells it.
@@ -131,6 +135,10 @@ pub static GATES: &[(&str, &str)] = &[
     ("PodLevelResources", "kubelet::admission"),
     // Off, tolerations that compare numbers suffer nothing.
     ("TaintTolerationComparisonOperators", "kubelet::admission"),
+    // Off, a volume with a podCertificate cannot be made.
+    ("PodCertificateRequest", "kubelet::join"),
+    // Off, only ReadWriteOncePod volumes are mounted with their SELinux label.
+    ("SELinuxMount", "kubelet::volume_manager"),
 ];
 
 /// Every field of the configuration, and who acts on it.

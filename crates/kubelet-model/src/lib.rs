@@ -7,6 +7,7 @@
 pub mod action;
 pub mod backoff;
 pub mod base64;
+pub mod certificate;
 pub mod containers;
 pub mod event;
 pub mod hash;
@@ -23,6 +24,7 @@ pub mod resources;
 pub mod restart;
 pub mod time;
 pub mod token;
+pub mod trust;
 pub mod typed;
 
 pub use action::{Action, Grace, Steps, StopReason};

@@ -26,6 +26,11 @@ pub enum ObjectKind {
     CsiDriver,
     /// A volume's way to a node.
     VolumeAttachment,
+    /// Whom a pod trusts; its name says which bundles were asked for.
+    ClusterTrustBundle,
+    /// By which a pod proves who it is, with a key of its own; its name says what was
+    /// asked for.
+    PodCertificate,
 }
 
 impl ObjectKind {
@@ -39,6 +44,8 @@ impl ObjectKind {
             Self::ServiceAccountToken => "ServiceAccountToken",
             Self::CsiDriver => "CSIDriver",
             Self::VolumeAttachment => "VolumeAttachment",
+            Self::ClusterTrustBundle => "ClusterTrustBundle",
+            Self::PodCertificate => "PodCertificate",
         }
     }
 
@@ -52,6 +59,8 @@ impl ObjectKind {
             Self::ServiceAccountToken => "token",
             Self::CsiDriver => "csidriver.storage.k8s.io",
             Self::VolumeAttachment => "volumeattachments.storage.k8s.io",
+            Self::ClusterTrustBundle => "clustertrustbundle",
+            Self::PodCertificate => "podcertificate",
         }
     }
 }

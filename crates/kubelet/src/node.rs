@@ -260,6 +260,7 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         allowed_unsafe_sysctls: unsafe_sysctls(wire.allowed_unsafe_sysctls.as_deref())?,
         env_files: config.feature_gates.enabled("EnvFiles"),
         user_ids: user_ids(wire.user_namespaces.as_ref().and_then(|users| users.ids_per_pod))?,
+        selinux_mount_all: config.feature_gates.enabled("SELinuxMount"),
         machine: machine::read(&RealFs),
     })
 }

@@ -80,6 +80,8 @@ pub struct Settings {
     pub env_files: bool,
     /// User ids that pods with a user namespace of their own are given.
     pub user_ids: UserIds,
+    /// Volumes of any access mode are mounted with their SELinux label (gate SELinuxMount).
+    pub selinux_mount_all: bool,
     /// What the machine is.
     pub machine: Machine,
 }
@@ -114,6 +116,8 @@ pub struct Machine {
     pub apparmor: bool,
     /// SELinux is on, so that mounts are relabelled.
     pub selinux: bool,
+    /// With SELinux, the label of containers' files, as far as its policy says one.
+    pub selinux_files: Option<String>,
     /// Files below /sys that tell of other processors' heat, hidden from containers.
     pub thermal_throttle: Vec<String>,
 }
@@ -154,6 +158,7 @@ impl Settings {
             allowed_unsafe_sysctls: Vec::new(),
             env_files: true,
             user_ids: UserIds::above_the_host(65_536),
+            selinux_mount_all: false,
             machine: Machine::default(),
         }
     }

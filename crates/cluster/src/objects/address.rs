@@ -99,7 +99,7 @@ impl Address {
         Self { resource, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// Where an object is; `None` for tokens, which are made when they are asked for.
+    /// Where an object is; `None` for what is made when it is asked for.
     pub fn of(key: &ObjectKey) -> Option<Self> {
         let resource = match key.kind {
             ObjectKind::ConfigMap => CONFIG_MAPS,
@@ -108,7 +108,9 @@ impl Address {
             ObjectKind::PersistentVolumeClaim => CLAIMS,
             ObjectKind::CsiDriver => CSI_DRIVERS,
             ObjectKind::VolumeAttachment => ATTACHMENTS,
-            ObjectKind::ServiceAccountToken => return None,
+            ObjectKind::ServiceAccountToken
+            | ObjectKind::ClusterTrustBundle
+            | ObjectKind::PodCertificate => return None,
         };
         Some(Self::new(resource, &key.namespace, &key.name))
     }

@@ -56,7 +56,11 @@ pub fn config_object(key: &ObjectKey, mut object: Value) -> Result<ConfigObject,
                 }
             }
         }
-        ObjectKind::ServiceAccountToken => return Err("a token is no stored object".to_owned()),
+        ObjectKind::ServiceAccountToken
+        | ObjectKind::ClusterTrustBundle
+        | ObjectKind::PodCertificate => {
+            return Err("what is made when it is asked for is no stored object".to_owned());
+        }
     }
     Ok(decoded)
 }

@@ -74,7 +74,9 @@ pub(super) fn decode(
         | ObjectKind::PersistentVolumeClaim
         | ObjectKind::ServiceAccountToken
         | ObjectKind::CsiDriver
-        | ObjectKind::VolumeAttachment => Default::default(),
+        | ObjectKind::VolumeAttachment
+        | ObjectKind::ClusterTrustBundle
+        | ObjectKind::PodCertificate => Default::default(),
     };
     for key in data.keys().filter(|key| binary.contains_key(*key)) {
         problems.add(&root.key("data").key(key), "duplicate of key present in binaryData");

@@ -53,6 +53,10 @@ pub struct JoinSettings {
     pub sync_frequency: Duration,
     /// Events written in a second, and at once; none is no limit.
     pub events: Option<(u32, u32)>,
+    /// Pods may have certificates that they trust.
+    pub trust_bundles: bool,
+    /// Pods may have certificates of their own.
+    pub pod_certificates: bool,
 }
 
 /// What flags and configuration say; `None` for a node on its own.
@@ -80,6 +84,8 @@ pub fn settings(
         },
         sync_frequency: config.sync_frequency,
         events: qps.map(|qps| (qps, count(wire.event_burst).unwrap_or(qps))),
+        trust_bundles: gates("ClusterTrustBundleProjection"),
+        pod_certificates: gates("PodCertificateRequest"),
     }))
 }
 

@@ -1,11 +1,12 @@
 //! The node in its cluster: what ties the agent to an API server.
 //!
 //! Owns the API client. Gives the agent's parts what the cluster knows, and the
-//! cluster what they know: the node's object and lease, objects and tokens that pods
-//! use, events. Pods come and statuses go elsewhere: see pod_sources, pod_manager and
+//! cluster what they know: the node's object and lease, objects, tokens and certificates
+//! that pods use, events. Pods come and statuses go elsewhere: see pod_sources, pod_manager and
 //! status_manager. Upstream: cmd/kubelet/app, pkg/kubelet/kubelet_node_status.go.
 
 mod config;
+mod credentials;
 mod facts;
 mod objects;
 mod own_node;
@@ -21,14 +22,16 @@ use api_client::{Api, ApiClient, ApiError, Clock, Spread};
 use cluster::node::{self, NodeHandle, NodeParts};
 use cluster::objects::{Connect, Settings as ObjectSettings, ttl};
 use cluster::tokens::Tokens;
+use cluster::trust_bundles::Draw;
 use tokio::sync::watch;
 
 use crate::admission::NodeNewsWriter;
 use crate::events::{NodeEvents, Recorder};
 use crate::object_cache::Objects;
 use crate::pleg::RuntimeStateReader;
-use crate::ports::Ports;
+use crate::ports::{Jitter, Ports};
 use crate::volume_manager::attach::Attachments;
+use credentials::Makers;
 use facts::NodeFactsReader;
 use objects::ObjectKeeper;
 use reports::NodeReports;
@@ -143,6 +146,27 @@ impl Link {
                 Err(_) => Arc::clone(&first),
             }
         });
+        let makers = Makers {
+            trust: settings.trust_bundles.then(|| credentials::Trust {
+                api: Arc::clone(&api),
+                // As upstream: two sources for each pod.
+                cache_max: usize::try_from(settings.node.max_pods).unwrap_or(110) * 2,
+                draw: draw(ports.jitter.clone()),
+                spread: Arc::clone(&spread),
+            }),
+            certificates: settings.pod_certificates.then(|| {
+                let of_node = handle.node();
+                let uid = move || of_node.borrow().as_ref().map(|node| node.uid().to_owned());
+                credentials::Certificates {
+                    api: Arc::clone(&api),
+                    node: settings.node.name.clone(),
+                    node_uid: Arc::new(uid),
+                    recorder: recorder.clone(),
+                    clock: Arc::clone(&clock),
+                    spread: Arc::clone(&spread),
+                }
+            }),
+        };
         let of_node = handle.node();
         let (of_api, of_spread) = (Arc::clone(&api), Arc::clone(&spread));
         let keeper = ObjectKeeper {
@@ -161,6 +185,7 @@ impl Link {
             },
             spread: of_spread.clone(),
             tokens: Arc::new(Tokens::new(api, clock, spread)),
+            makers,
             clock: Arc::clone(&ports.clock),
         };
         tasks.spawn_vital("object keeper", keeper.run());
@@ -172,4 +197,12 @@ impl Link {
         tasks.spawn_vital("event writer", writer.run());
         handle
     }
+}
+
+/// Numbers below others, for whoever shuffles.
+fn draw(jitter: Jitter) -> Draw {
+    Arc::new(move |below| {
+        let number = usize::try_from(jitter.number()).unwrap_or_default();
+        number.checked_rem(below).unwrap_or_default()
+    })
 }

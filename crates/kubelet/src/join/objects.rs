@@ -18,6 +18,7 @@ use serde_json::Value;
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
+use super::credentials::{self, Makers};
 use crate::object_cache::{Answers, Objects};
 use crate::ports::Clock;
 
@@ -57,6 +58,7 @@ pub(super) struct ObjectKeeper {
     pub(super) settings: objects::Settings,
     pub(super) spread: api_client::Spread,
     pub(super) tokens: Arc<Tokens>,
+    pub(super) makers: Makers,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -68,8 +70,9 @@ impl ObjectKeeper {
         let listener = Arc::new(Told(Arc::clone(&answers)));
         let (keeper, reader) =
             objects::new(self.connect, self.settings, reader, listener, self.spread);
+        let (made, makers) = credentials::new(self.makers, &answers);
         let asks = Asks { reader, tokens: self.tokens, answers, clock: self.clock };
-        tokio::join!(keeper.run(), follow(&self.cache, &wanted, &asks));
+        tokio::join!(keeper.run(), makers, follow(&self.cache, &wanted, made, &asks));
     }
 }
 
@@ -82,7 +85,12 @@ struct Asks {
 }
 
 /// Asks for what somebody follows, for as long as somebody does.
-async fn follow(cache: &Objects, wanted: &watch::Sender<Wanted>, asks: &Asks) {
+async fn follow(
+    cache: &Objects,
+    wanted: &watch::Sender<Wanted>,
+    mut made: credentials::Asks,
+    asks: &Asks,
+) {
     let mut changes = cache.wanted_changes();
     let mut under_way: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
     let mut stops: BTreeMap<ObjectKey, oneshot::Sender<()>> = BTreeMap::new();
@@ -92,6 +100,7 @@ async fn follow(cache: &Objects, wanted: &watch::Sender<Wanted>, asks: &Asks) {
         let news = keys.iter().any(|key| !stops.contains_key(key)) || keys.len() != stops.len();
         if news {
             wanted.send_replace(Arc::new(addresses(&keys)));
+            made.turn_to(&keys);
         }
         // Dropping it ends the future.
         stops.retain(|key, _| keys.contains(key));
@@ -101,6 +110,9 @@ async fn follow(cache: &Objects, wanted: &watch::Sender<Wanted>, asks: &Asks) {
             }
             let (stop, stopped) = oneshot::channel();
             stops.insert(key.clone(), stop);
+            if credentials::is_made(&key) {
+                continue;
+            }
             under_way.push(Box::pin(asks.keep(key, stopped)));
         }
         tokio::select! { biased;

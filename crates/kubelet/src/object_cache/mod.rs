@@ -16,7 +16,7 @@ pub use of_pod::pod_objects;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use kubelet_model::{ConfigObject, ObjectKey, Source};
+use kubelet_model::{ConfigObject, ObjectKey, ObjectKind, Source};
 use tokio::sync::watch;
 
 use crate::followers::{Followers, Following};
@@ -132,8 +132,16 @@ impl Objects {
 
 /// In upstream's words.
 fn not_yet(key: &ObjectKey) -> String {
-    let kind = key.kind.resource();
-    format!("failed to sync {kind} cache: timed out waiting for the condition")
+    match key.kind {
+        ObjectKind::ClusterTrustBundle => {
+            "ClusterTrustBundle informer has not yet synced".to_owned()
+        }
+        ObjectKind::PodCertificate => "credential bundle is not issued yet".to_owned(),
+        kind => {
+            let kind = kind.resource();
+            format!("failed to sync {kind} cache: timed out waiting for the condition")
+        }
+    }
 }
 
 /// Takes what an API server says of objects. Not `Clone`: exactly one writer.
@@ -156,6 +164,14 @@ impl Answers {
     /// It cannot be said, and why. What was known before still counts.
     pub fn fail(&self, key: &ObjectKey, why: &str) {
         self.change(key, |state| drop(state.unknown.insert(key.clone(), why.to_owned())));
+    }
+
+    /// There is none any more, for this reason, whatever was known before.
+    pub fn end(&self, key: &ObjectKey, why: &str) {
+        self.change(key, |state| {
+            state.by_source.entry(Source::Api).or_default().remove(key);
+            state.unknown.insert(key.clone(), why.to_owned());
+        });
     }
 
     /// Nobody wants it any more.

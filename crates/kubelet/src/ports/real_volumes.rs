@@ -303,6 +303,12 @@ impl VolumeHost for RealVolumeHost {
         self.run(path, "looking for other mounts of".to_owned(), look).await
     }
 
+    async fn label_of(&self, path: &Path) -> Result<Option<String>, VolumeError> {
+        let point = path.to_owned();
+        let look = move || Ok(mounts::table::option_of(&point, "context")?);
+        self.run(path, "looking for the label of".to_owned(), look).await
+    }
+
     async fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Result<(), VolumeError> {
         let what = format!("binding {} to", source.display());
         let (from, to) = (source.to_owned(), target.to_owned());

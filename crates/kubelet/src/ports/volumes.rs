@@ -218,6 +218,9 @@ pub trait VolumeHost: Send + Sync + 'static {
     async fn detach(&self, disk: &RemoteDisk, last: bool) -> Result<(), VolumeError>;
     /// Other mount points of the file system that is mounted on exactly this name.
     async fn sharers(&self, path: &Path) -> Result<Vec<PathBuf>, VolumeError>;
+    /// The SELinux label that what is mounted on exactly this name was mounted with, if
+    /// it was with one.
+    async fn label_of(&self, path: &Path) -> Result<Option<String>, VolumeError>;
     /// Binds a directory of the host to one of the agent's, unless something is mounted
     /// there.
     async fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Result<(), VolumeError>;

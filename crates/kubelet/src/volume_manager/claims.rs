@@ -25,6 +25,7 @@ use super::csi::{
 };
 use super::layout::VolumeName;
 use super::network::{self, DiskSpec, ShareSpec};
+use super::selinux::Labels;
 
 /// A volume that a pod names by a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub struct ClaimSpec {
     pub owned: bool,
     /// It is to be found at an API server.
     pub from_api: bool,
+    /// Which SELinux label they have.
+    pub labels: Labels,
 }
 
 /// What a pod's spec says of a claim.
@@ -66,7 +69,13 @@ pub struct Uses {
 
 impl ClaimSpec {
     /// What a pod's spec asks for, of a volume of this name.
-    pub(super) fn of(named: Named<'_>, pod: &DesiredPod, name: &str, uses: Uses) -> Self {
+    pub(super) fn of(
+        named: Named<'_>,
+        pod: &DesiredPod,
+        name: &str,
+        uses: Uses,
+        labels: Labels,
+    ) -> Self {
         let (kind, namespace) = (ObjectKind::PersistentVolumeClaim, pod.namespace());
         Self {
             claim: ObjectKey::new(kind, namespace, named.claim),
@@ -77,6 +86,7 @@ impl ClaimSpec {
             pod: PodIdentity::of(pod),
             owned: named.owned,
             from_api: pod.source() == Source::Api,
+            labels,
         }
     }
 
@@ -151,6 +161,11 @@ impl ClaimSpec {
             grouping: self.grouping,
             persistent: true,
             once_pod: access == Access::OncePod,
+            context: {
+                let can = !block && (volume.iscsi.is_some() || volume.fc.is_some());
+                let label = self.labels.for_mount(can, &modes);
+                label.map_err(|why| failed(Unusable::Type(why)))?
+            },
         };
         let disk = match (&volume.nfs, &volume.iscsi, &volume.fc) {
             (Some(nfs), _, _) => {

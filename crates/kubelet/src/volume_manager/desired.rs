@@ -22,6 +22,7 @@ use super::csi::{self, CsiSpec};
 use super::layout::VolumeName;
 use super::network::{self, DiskSpec, ShareSpec};
 use super::payload::{self, PayloadSpec};
+use super::selinux::{Labels, NodeLabels};
 use crate::container_manager::allocatable::Allocatable;
 use crate::container_manager::{Rules, amounts, plan};
 
@@ -101,6 +102,8 @@ pub struct NodeFacts<'a> {
     pub allocatable: Allocatable,
     /// How limits count.
     pub rules: &'a Rules,
+    /// How volumes are labelled.
+    pub labels: NodeLabels<'a>,
 }
 
 /// The volumes of a pod; `None` if no container uses any.
@@ -198,14 +201,16 @@ fn wanted(
         return Wanted::Csi(Arc::new(csi::inline(&volume.name, source, pod)));
     }
     if let Some(source) = &volume.persistent_volume_claim {
+        let labels = Labels::of(spec, &volume.name, node.labels);
         let read_only = source.read_only.unwrap_or(false);
         let named = Named { claim: &source.claim_name, read_only, owned: false };
-        return Wanted::Claim(Arc::new(ClaimSpec::of(named, pod, &volume.name, uses)));
+        return Wanted::Claim(Arc::new(ClaimSpec::of(named, pod, &volume.name, uses, labels)));
     }
     if volume.ephemeral.is_some() {
+        let labels = Labels::of(spec, &volume.name, node.labels);
         let claim = format!("{}-{}", pod.name(), volume.name);
         let named = Named { claim: &claim, read_only: false, owned: true };
-        return Wanted::Claim(Arc::new(ClaimSpec::of(named, pod, &volume.name, uses)));
+        return Wanted::Claim(Arc::new(ClaimSpec::of(named, pod, &volume.name, uses, labels)));
     }
     if let Some(wanted) = network::inline(volume, name, pod) {
         return wanted;

@@ -24,6 +24,7 @@ mod plugins;
 mod pod;
 mod pod_event;
 mod reconstruct;
+pub mod selinux;
 #[cfg(test)]
 mod tests;
 
@@ -54,6 +55,7 @@ use devices::Devices;
 use layout::{PodLayout, VolumeName};
 use plan::Goal;
 use pod::PodTask;
+use selinux::NodeLabels;
 
 /// Pause before a task that panicked starts again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
@@ -220,7 +222,14 @@ impl Volumes {
             }
         }
         let settings = &self.0.settings;
-        let node = NodeFacts { allocatable: settings.allocatable, rules: &settings.resources };
+        let node = NodeFacts {
+            allocatable: settings.allocatable,
+            rules: &settings.resources,
+            labels: NodeLabels {
+                files: settings.machine.selinux_files.as_deref(),
+                all_modes: settings.selinux_mount_all,
+            },
+        };
         let Some(volumes) = desired::of_pod(pod, node) else { return };
         let goal = Goal::Mount(Arc::new(volumes));
         match pods.get_mut(pod.uid()) {

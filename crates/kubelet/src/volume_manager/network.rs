@@ -14,6 +14,7 @@ use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind};
 use super::csi::Grouping;
 use super::desired::Wanted;
 use super::layout::{PluginName, VolumeName};
+use super::selinux;
 use crate::ports::{Chap, FcDisk, IscsiDisk, RemoteDisk, Share};
 
 /// What a server shares.
@@ -56,6 +57,8 @@ pub struct DiskSpec {
     pub persistent: bool,
     /// One pod has it at a time.
     pub once_pod: bool,
+    /// The SELinux label it is mounted with.
+    pub context: Option<String>,
 }
 
 /// How a volume is used, whatever it is.
@@ -75,6 +78,8 @@ pub(super) struct Usage {
     pub persistent: bool,
     /// One pod has it at a time.
     pub once_pod: bool,
+    /// The SELinux label it is mounted with, where it can be.
+    pub context: Option<String>,
 }
 
 impl ShareSpec {
@@ -175,7 +180,8 @@ impl DiskSpec {
     ) -> Result<Self, String> {
         let global = disk.global_name();
         let global = global.ok_or_else(|| format!("{disk} is no name for a directory"))?;
-        let Usage { volume, mount_options, block, grouping, persistent, once_pod, .. } = usage;
+        let Usage { volume, mount_options, block, grouping, .. } = usage;
+        let Usage { persistent, once_pod, context, .. } = usage;
         Ok(Self {
             read_only: read_only || usage.read_only,
             fs_type: fs_type.unwrap_or_default(),
@@ -188,7 +194,19 @@ impl DiskSpec {
             grouping,
             persistent,
             once_pod,
+            context,
         })
+    }
+
+    /// Everything that the disk's mount is told.
+    pub(super) fn options(&self) -> Vec<String> {
+        let mut options = self.mount_options.clone();
+        // As upstream: other nodes may read it, too, and none of them may write.
+        if self.read_only && !options.iter().any(|option| option == "ro") {
+            options.push("ro".to_owned());
+        }
+        options.extend(self.context.as_deref().map(selinux::option));
+        options
     }
 
     /// Of which kind it is.
@@ -245,6 +263,7 @@ pub(super) fn inline(volume: &Volume, name: &VolumeName, pod: &DesiredPod) -> Op
         grouping: Grouping::of(pod),
         persistent: false,
         once_pod: false,
+        context: None,
     };
     let disk = match (&volume.nfs, &volume.iscsi, &volume.fc) {
         (Some(nfs), _, _) => return Some(Wanted::Share(Arc::new(ShareSpec::nfs(nfs, usage)))),

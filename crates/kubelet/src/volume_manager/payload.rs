@@ -9,9 +9,12 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    DownwardAPIVolumeFile, KeyToPath, ServiceAccountTokenProjection, Volume, VolumeProjection,
+    ClusterTrustBundleProjection, DownwardAPIVolumeFile, KeyToPath, PodCertificateProjection,
+    ServiceAccountTokenProjection, Volume, VolumeProjection,
 };
+use kubelet_model::certificate::{CHAIN, CertificateAsk, KEY};
 use kubelet_model::token::{TOKEN, TokenAsk};
+use kubelet_model::trust::{ANCHORS, TrustAsk};
 use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind};
 use mounts::publish::{Payload, PayloadFile};
 use sha2::{Digest, Sha256};
@@ -114,6 +117,30 @@ pub enum PayloadSource {
         /// Who may read it, if not root alone.
         owner: Option<u32>,
     },
+    /// Certificates that the pod trusts.
+    Trust {
+        /// Which.
+        key: ObjectKey,
+        /// Path of the file.
+        path: String,
+        /// There may be none.
+        optional: bool,
+        /// Its mode.
+        mode: u32,
+        /// Who may read it, if not root alone.
+        owner: Option<u32>,
+    },
+    /// A certificate of the pod, and its key.
+    Certificate {
+        /// Which.
+        key: ObjectKey,
+        /// Paths of files, and which values each holds.
+        files: Vec<(String, &'static [&'static str])>,
+        /// Their mode.
+        mode: u32,
+        /// Who may read them, if not root alone.
+        owner: Option<u32>,
+    },
     /// Something that nobody here can get.
     Refused(String),
 }
@@ -143,7 +170,7 @@ pub(super) fn sources_of(
     pod: &DesiredPod,
     node: Allocatable,
 ) -> Option<(PayloadKind, Vec<PayloadSource>)> {
-    let from = From { pod, node };
+    let from = From { pod, node, volume: &volume.name };
     if let Some(map) = &volume.config_map {
         let mode = mode_or(map.default_mode, FILE_MODE);
         let source = from.object(ObjectKind::ConfigMap, &map.name, &map.items, map.optional, mode);
@@ -161,7 +188,8 @@ pub(super) fn sources_of(
     }
     let projected = volume.projected.as_ref()?;
     let mode = mode_or(projected.default_mode, FILE_MODE);
-    let sources = projected.sources.iter().flatten().flat_map(|one| from.projection(one, mode));
+    let sources = projected.sources.iter().flatten().enumerate();
+    let sources = sources.flat_map(|(index, one)| from.projection(index, one, mode));
     Some((PayloadKind::Projected, sources.collect()))
 }
 
@@ -169,6 +197,7 @@ pub(super) fn sources_of(
 struct From<'a> {
     pod: &'a DesiredPod,
     node: Allocatable,
+    volume: &'a str,
 }
 
 impl From<'_> {
@@ -219,7 +248,31 @@ impl From<'_> {
         PayloadSource::Token { key: ask.key(), path: of.path.clone(), mode, owner }
     }
 
-    fn projection(&self, source: &VolumeProjection, mode: u32) -> Vec<PayloadSource> {
+    fn trust(&self, of: &ClusterTrustBundleProjection, mode: u32) -> PayloadSource {
+        let Some(ask) = TrustAsk::of_source(of) else {
+            let why = "ClusterTrustBundle projection requires either name or signerName to be set";
+            return PayloadSource::Refused(why.to_owned());
+        };
+        let (mode, owner) = token_access(self.pod, mode);
+        let (path, optional) = (of.path.clone(), of.optional.unwrap_or(false));
+        PayloadSource::Trust { key: ask.key(), path, optional, mode, owner }
+    }
+
+    fn certificate(&self, index: usize, of: &PodCertificateProjection, mode: u32) -> PayloadSource {
+        let ask = CertificateAsk::of_source(self.pod, self.volume, index, of);
+        let files: [(&Option<String>, &'static [&'static str]); 3] = [
+            (&of.credential_bundle_path, &[KEY, CHAIN]),
+            (&of.key_path, &[KEY]),
+            (&of.certificate_chain_path, &[CHAIN]),
+        ];
+        let files = files.into_iter().filter_map(|(path, values)| {
+            Some((path.clone().filter(|path| !path.is_empty())?, values))
+        });
+        let (mode, owner) = token_access(self.pod, mode);
+        PayloadSource::Certificate { key: ask.key(), files: files.collect(), mode, owner }
+    }
+
+    fn projection(&self, index: usize, source: &VolumeProjection, mode: u32) -> Vec<PayloadSource> {
         if let Some(of) = &source.secret {
             return vec![self.object(ObjectKind::Secret, &of.name, &of.items, of.optional, mode)];
         }
@@ -235,25 +288,32 @@ impl From<'_> {
         if let Some(of) = &source.downward_api {
             return self.files(&of.items, mode);
         }
-        if let Some(of) = source.service_account_token.as_ref().filter(|_| !self.pod.is_static()) {
-            return vec![self.token(of, mode)];
-        }
-        let refused = [
-            (source.service_account_token.is_some(), "serviceAccountToken"),
-            (source.cluster_trust_bundle.is_some(), "clusterTrustBundle"),
-            (source.pod_certificate.is_some(), "podCertificate"),
+        let asks = [
+            (
+                "serviceAccountToken",
+                source.service_account_token.as_ref().map(|of| self.token(of, mode)),
+            ),
+            (
+                "clusterTrustBundle",
+                source.cluster_trust_bundle.as_ref().map(|of| self.trust(of, mode)),
+            ),
+            (
+                "podCertificate",
+                source.pod_certificate.as_ref().map(|of| self.certificate(index, of, mode)),
+            ),
         ];
-        let refused = refused.into_iter().filter(|(set, _)| *set);
-        let why = |name: &str| match self.pod.is_static() {
-            true => format!("a projected {name} needs an API server; remove the source"),
-            false => format!("a projected {name} is not supported by this release"),
+        let asks = asks.into_iter().filter_map(|(name, source)| Some((name, source?)));
+        let of_static = |name: &str| {
+            let why = format!("a projected {name} needs an API server; remove the source");
+            PayloadSource::Refused(why)
         };
-        refused.map(|(_, name)| PayloadSource::Refused(why(name))).collect()
+        let is_static = self.pod.is_static();
+        asks.map(|(name, source)| if is_static { of_static(name) } else { source }).collect()
     }
 }
 
-/// The user and the mode of a token's file: whoever runs the pod's containers may read
-/// it, and nobody else. Upstream: pkg/volume/projected.
+/// The user and the mode of a file that proves who the pod is, or whom it trusts: whoever
+/// runs the pod's containers may read it, and nobody else. Upstream: pkg/volume/projected.
 fn token_access(pod: &DesiredPod, mode: u32) -> (u32, Option<u32>) {
     let spec = pod.spec();
     if spec.security_context.as_ref().is_some_and(|context| context.fs_group.is_some()) {
@@ -280,7 +340,10 @@ impl PayloadSpec {
     /// The objects that the files come from.
     pub(super) fn objects(&self) -> impl Iterator<Item = &ObjectKey> {
         self.sources.iter().filter_map(|source| match source {
-            PayloadSource::Object { key, .. } | PayloadSource::Token { key, .. } => Some(key),
+            PayloadSource::Object { key, .. }
+            | PayloadSource::Token { key, .. }
+            | PayloadSource::Trust { key, .. }
+            | PayloadSource::Certificate { key, .. } => Some(key),
             PayloadSource::Pod { .. } | PayloadSource::Refused(_) => None,
         })
     }
@@ -320,6 +383,27 @@ impl PayloadSpec {
                         Err(error) => errors.push(format!("failed to fetch token: {error}")),
                     }
                 }
+                PayloadSource::Trust { key, path, optional, mode, owner } => {
+                    let found =
+                        lookup(key).and_then(|object| trusted(key, object.as_deref(), *optional));
+                    match found {
+                        Ok(data) => {
+                            let file = PayloadFile { data, mode: *mode, owner: *owner };
+                            files.push((path.clone(), file));
+                        }
+                        Err(error) => errors.push(error),
+                    }
+                }
+                PayloadSource::Certificate { key, files: paths, mode, owner } => {
+                    match lookup(key).and_then(|object| object.ok_or_else(not_issued)) {
+                        Ok(object) => files.extend(paths.iter().map(|(path, values)| {
+                            let parts = values.iter().filter_map(|value| object.value(value));
+                            let data = parts.flatten().copied().collect();
+                            (path.clone(), PayloadFile { data, mode: *mode, owner: *owner })
+                        })),
+                        Err(error) => errors.push(error),
+                    }
+                }
             }
         }
         match errors.as_slice() {
@@ -334,6 +418,23 @@ impl PayloadSpec {
 
 fn file(data: &[u8], mode: u32) -> PayloadFile {
     PayloadFile { data: data.to_vec(), mode, owner: None }
+}
+
+/// An empty file only for who can do without.
+fn trusted(
+    key: &ObjectKey,
+    object: Option<&ConfigObject>,
+    optional: bool,
+) -> Result<Vec<u8>, String> {
+    match object.and_then(|object| object.value(ANCHORS)) {
+        Some(anchors) => Ok(anchors.to_vec()),
+        None if optional => Ok(Vec::new()),
+        None => Err(TrustAsk::of(key).map(|ask| ask.missing()).unwrap_or_default()),
+    }
+}
+
+fn not_issued() -> String {
+    "credential bundle is not issued yet".to_owned()
 }
 
 fn of_object(

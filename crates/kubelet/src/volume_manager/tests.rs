@@ -3,6 +3,7 @@
 mod block;
 mod claims;
 mod clean;
+mod credentials;
 mod csi;
 mod network;
 mod payload;
@@ -19,6 +20,7 @@ use kubelet_model::{DesiredPod, Mono, PodUid, Source};
 use super::desired::{self, Medium, NodeFacts, PodVolumes, Wanted};
 use super::layout::{PluginName, VolumeName};
 use super::plan::{Contents, Found, Goal, Observed, Op, Outcome, plan};
+use super::selinux::NodeLabels;
 use super::{VolumeMountable, VolumeState, Volumes};
 use crate::container_manager::Rules;
 use crate::container_manager::allocatable::Allocatable;
@@ -45,7 +47,10 @@ fn pod(container: &str, spec: &str, volumes: &str) -> DesiredPod {
 const NODE: Allocatable = Allocatable { cpu_milli: 1_000, memory_bytes: 1 << 30 };
 
 fn volumes_of(pod: &DesiredPod) -> Option<PodVolumes> {
-    desired::of_pod(pod, NodeFacts { allocatable: NODE, rules: &Rules::default() })
+    desired::of_pod(
+        pod,
+        NodeFacts { allocatable: NODE, rules: &Rules::default(), labels: NodeLabels::default() },
+    )
 }
 
 fn name(text: &str) -> VolumeName {

@@ -68,6 +68,18 @@ pub fn sharers(path: &Path) -> Result<Vec<PathBuf>, MountsError> {
     }
 }
 
+/// The value of an option of the file system that is mounted on exactly this name.
+pub fn option_of(path: &Path, name: &str) -> Result<Option<String>, MountsError> {
+    let point = match Entry::of(path) {
+        Err(error) if error.is_not_found() => return Ok(None),
+        entry => real_path(&entry?)?,
+    };
+    let all = read()?;
+    // The last one lies on top.
+    let own = all.iter().rev().find(|mount| mount.point == point);
+    Ok(own.and_then(|mount| mount.super_option(name)).map(str::to_owned))
+}
+
 fn sharers_of(mounts: &[Mount], point: &Path) -> Vec<PathBuf> {
     // The last one lies on top.
     let Some(own) = mounts.iter().rev().find(|mount| mount.point == point) else {

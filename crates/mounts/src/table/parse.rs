@@ -36,6 +36,20 @@ pub struct Mount {
     pub super_options: String,
 }
 
+impl Mount {
+    /// The value of an option of the file system. One that holds commas is in quotes.
+    pub fn super_option(&self, name: &str) -> Option<&str> {
+        let mut quoted = false;
+        let mut options = self.super_options.split(|c: char| {
+            quoted ^= c == '"';
+            c == ',' && !quoted
+        });
+        let value = options.find_map(|option| option.strip_prefix(name)?.strip_prefix('='))?;
+        let bare = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+        Some(bare.unwrap_or(value))
+    }
+}
+
 /// Reads the text of a mount table.
 pub fn parse(text: &[u8]) -> Result<Vec<Mount>, MountsError> {
     text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(parse_line).collect()
@@ -175,5 +189,24 @@ mod tests {
     fn escapes_that_are_none_stay() {
         assert_eq!(unescape(b"a\\0b\\999\\"), b"a\\0b\\999\\");
         assert_eq!(unescape(b"\\012\\377"), b"\n\xff");
+    }
+
+    #[test]
+    fn options_may_hold_commas() {
+        let line = |options: &str| {
+            let text = format!("1 1 8:1 / /a rw - ext4 s {options}\n");
+            parse(text.as_bytes()).unwrap().remove(0)
+        };
+        let label = "u:r:t:s0:c1,c2";
+        for (options, expected) in [
+            ("rw,context=\"u:r:t:s0:c1,c2\",noatime", Some(label)),
+            ("context=\"u:r:t:s0:c1,c2\"", Some(label)),
+            ("rw,context=u:r:t:s0", Some("u:r:t:s0")),
+            ("rw,seclabel,fscontext=x", None),
+            ("rw,x=\"a,context=b\"", None),
+            ("", None),
+        ] {
+            assert_eq!(line(options).super_option("context"), expected, "{options}");
+        }
     }
 }

@@ -12,6 +12,7 @@ use super::super::VolumeMountable;
 use super::super::layout::{PluginName, VolumeName};
 use super::super::network::DiskSpec;
 use super::super::plan::Doing;
+use super::super::selinux;
 use super::others::check_alone;
 use super::remote_place::{self, Global};
 use super::{Means, NotMade, place};
@@ -38,9 +39,11 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &DiskSpec) -> Result<VolumeM
     let target = means.layout.volume_dir(&spec.plugin(), &spec.volume);
     means.host.make_dir(&target, MODE).await.map_err(said)?;
     remote_place::write_note(means, &spec.volume, &global).await.map_err(said)?;
-    mount(means, spec, &global).await?;
-    let source = global.dir(means);
     let is_bound = means.host.is_mount_point(&target).await.map_err(said)?;
+    mount(means, spec, &global, is_bound).await?;
+    let source = global.dir(means);
+    // With a label of its own, nothing in it is relabelled.
+    let label = means.host.label_of(&source).await.map_err(said)?;
     means.host.bind(&source, &target, spec.read_only).await.map_err(said)?;
     // As upstream, what is bound already is whoever's it has become since.
     if let Some(gid) = spec.grouping.fs_group.filter(|_| !spec.read_only && !is_bound) {
@@ -49,18 +52,26 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &DiskSpec) -> Result<VolumeM
     Ok(VolumeMountable {
         host_path: target,
         read_only: spec.read_only,
-        managed: !spec.read_only,
+        managed: !spec.read_only && label.is_none(),
         persistent: spec.persistent.then(|| spec.volume.clone()),
         device: None,
     })
 }
 
 /// Mounts the disk for the node, unless it is.
-async fn mount(means: &Means<'_>, spec: &DiskSpec, global: &Global) -> Result<(), NotMade> {
+async fn mount(
+    means: &Means<'_>,
+    spec: &DiskSpec,
+    global: &Global,
+    is_bound: bool,
+) -> Result<(), NotMade> {
     let attach = || NotMade::when(Doing::Attach);
     let dir = global.dir(means);
     if means.host.is_mount_point(&dir).await.map_err(attach())? {
-        return Ok(());
+        let label = means.host.label_of(&dir).await.map_err(attach())?;
+        let (volume, wanted) = (spec.volume.as_str(), spec.context.as_deref());
+        let good = selinux::check(volume, label.as_deref(), wanted, is_bound);
+        return good.map_err(|why| NotMade { doing: Doing::MountDevice, why });
     }
     let disk = spec.with_secret(|key| means.objects.get(key));
     let disk = disk.map_err(|why| NotMade { doing: Doing::Attach, why })?;
@@ -68,12 +79,7 @@ async fn mount(means: &Means<'_>, spec: &DiskSpec, global: &Global) -> Result<()
     global.prepare(means, &disk).await.map_err(attach())?;
     let device = means.host.attach(&disk).await.map_err(attach())?;
     let fs_type = if spec.fs_type.is_empty() { FS_TYPE } else { &spec.fs_type };
-    let mut options = spec.mount_options.clone();
-    // As upstream: other nodes may read it, too, and none of them may write.
-    if spec.read_only && !options.iter().any(|option| option == "ro") {
-        options.push("ro".to_owned());
-    }
-    let mounted = means.host.mount_disk(&dir, &device, fs_type, &options).await;
+    let mounted = means.host.mount_disk(&dir, &device, fs_type, &spec.options()).await;
     mounted.map_err(NotMade::when(Doing::MountDevice))
 }
 

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use kubelet_model::{ConfigObject, ObjectKey, ObjectKind};
 
 use super::super::claims::Resolved;
-use super::super::desired::Wanted;
+use super::super::desired::{self, NodeFacts, Wanted};
 use super::super::layout::PluginName;
 use super::super::measure::Measure;
 use super::super::network::DiskSpec;
 use super::super::plan::{Contents, Found, Goal, Ingredients, Observed, Op, Outcome, plan};
+use super::super::selinux::NodeLabels;
 use super::claims::storage;
-use super::{at, name, pod, volumes_of, wanted};
+use super::{NODE, at, name, pod, volumes_of, wanted};
+use crate::container_manager::Rules;
 use crate::ports::RemoteDisk;
 
 const NFS: &str = r#""nfs":{"server":"fd00::1","path":"/p","readOnly":true}"#;
@@ -83,6 +85,35 @@ fn what_claims_stand_for() {
     assert_eq!(disk.global, "iface-p:3260:pv/p:3260-iqn.x-lun-3");
     assert_eq!(disk.secret, Some(ObjectKey::new(ObjectKind::Secret, "other", "chap")));
     assert!(disk.read_only && disk.persistent && !disk.block && !disk.once_pod, "{disk:?}");
+}
+
+#[test]
+fn a_disk_for_one_pod_is_mounted_with_its_label() {
+    let level = r#","securityContext":{"seLinuxOptions":{"level":"s0:c1,c2"}}"#;
+    let files = Some("system_u:object_r:container_file_t:s0");
+    let option = "context=\"system_u:object_r:container_file_t:s0:c1,c2\"";
+    let iscsi = r#""iscsi":{"targetPortal":"p","iqn":"iqn.x","lun":3,"readOnly":true}"#;
+    for (files, mode, source, expected) in [
+        (files, "ReadWriteOncePod", FC, vec!["hard", option]),
+        (files, "ReadWriteOncePod", iscsi, vec!["hard", "ro", option]),
+        (files, "ReadWriteOnce", FC, vec!["hard"]),
+        (None, "ReadWriteOncePod", FC, vec!["hard"]),
+    ] {
+        let labels = NodeLabels { files, all_modes: false };
+        let node = NodeFacts { allocatable: NODE, rules: &Rules::default(), labels };
+        let claim = r#"{"name":"v","persistentVolumeClaim":{"claimName":"c"}}"#;
+        let volumes = desired::of_pod(&pod("", level, claim), node).expect("a volume");
+        let Wanted::Claim(claim) = &volumes.volumes[&name("v")] else { panic!("no claim") };
+        let asked = format!(r#"{{"accessModes":["{mode}"],"volumeName":"pv"}}"#);
+        let volume = format!(r#"{{"accessModes":["{mode}"],"mountOptions":["hard"],{source}}}"#);
+        let objects = [
+            storage(ObjectKind::PersistentVolumeClaim, "ns", "c", &asked),
+            storage(ObjectKind::PersistentVolume, "", "pv", &volume),
+        ];
+        let get = |key: &ObjectKey| objects.iter().find(|object| object.key == *key).cloned();
+        let Ok(Resolved::Disk(disk)) = claim.resolve(&get) else { panic!("no disk") };
+        assert_eq!(disk.options(), expected, "{mode} {source}");
+    }
 }
 
 #[test]

@@ -1,0 +1,239 @@
+//! Certificates that pods trust, and certificates of their own: made by an API server and
+//! its signers, read in containers, and followed. A real containerd, real sockets.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use api_client::{Call, Patch, path};
+use jiff::{SignedDuration, Timestamp};
+use kubelet_model::typed::{DoubledKeys, from_yaml};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, IsCa, Issuer, KeyPair,
+    PublicKeyData,
+};
+use serde_json::{Value, json};
+use testkit::{ApiOptions, Cluster, PodManifest, binaries};
+
+const CERTIFICATES: &str = "apis/certificates.k8s.io/v1beta1";
+
+fn cluster(gates: &[&str]) -> Result<Cluster> {
+    let gates: Value = gates.iter().map(|gate| ((*gate).to_owned(), json!(true))).collect();
+    Cluster::start_with(ApiOptions::default(), json!({"featureGates": gates}))
+}
+
+/// Creates what an example holds, its pods on the node.
+fn apply_example(cluster: &Cluster, name: &str) -> Result<()> {
+    let file = binaries::workspace().join(format!("examples/volumes/{name}.yaml"));
+    let object = from_yaml(&fs::read(file)?, DoubledKeys::Refused).map_err(anyhow::Error::msg)?;
+    let items = object["items"].as_array().cloned().unwrap_or_else(|| vec![object.clone()]);
+    for mut item in items {
+        let place = if item["kind"] == "Pod" {
+            item["spec"]["nodeName"] = cluster.node.klet.node_name().into();
+            path("api/v1", "default", &["pods"])
+        } else {
+            path(CERTIFICATES, "", &["clustertrustbundles"])
+        };
+        cluster.api.ask(Call::post(&place, item))?;
+    }
+    Ok(())
+}
+
+fn put_bundle(cluster: &Cluster, name: &str, signer: &str, parts: &[&str]) -> Result<()> {
+    let bundle = json!({"metadata": {"name": name, "labels": {"example.com/use": "live"}},
+        "spec": {"signerName": signer, "trustBundle": parts.concat()}});
+    let place = path(CERTIFICATES, "", &["clustertrustbundles"]);
+    cluster.api.ask(Call::post(&place, bundle)).map(drop)
+}
+
+/// A new authority's certificate, and what signs for it.
+fn authority() -> Result<(String, Issuer<'static, KeyPair>)> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let pem = params.self_signed(&key)?.pem();
+    Ok((pem.replace("\r\n", "\n"), Issuer::new(params, key)))
+}
+
+fn events(cluster: &Cluster) -> Result<String> {
+    let events = cluster.api.ask(Call::get(&path("api/v1", "default", &["events"])))?;
+    Ok(events["items"].to_string().replace("\\\"", "\""))
+}
+
+fn wait_event(cluster: &Cluster, words: &str) -> Result<()> {
+    cluster.node.eventually(&format!("an event that says {words:?}"), || {
+        let all = events(cluster)?;
+        ensure!(all.contains(words), "{all}");
+        Ok(())
+    })
+}
+
+/// A pod that stays, with one projected source of these.
+fn pod(name: &str, source: Value) -> PodManifest {
+    PodManifest::script(name, "trap 'exit 0' TERM; while true; do sleep 0.1; done")
+        .with("volumeMounts", json!([{"name": "v", "mountPath": "/v"}]))
+        .spec("volumes", json!([{"name": "v", "projected": {"sources": [source]}}]))
+}
+
+#[test]
+fn what_pods_trust_are_files_that_follow_their_bundles() -> Result<()> {
+    let cluster = cluster(&["ClusterTrustBundle", "ClusterTrustBundleProjection"])?;
+    apply_example(&cluster, "trust-bundle")?;
+    cluster.wait_ready("trust-bundle")?;
+    cluster.node.wait_word("trust-bundle", "show", "all.pem more.pem one.pem")?;
+    let read =
+        |file: &str| cluster.node.run_in("trust-bundle", "show", &format!("cat /trust/{file}"));
+    let first = read("one.pem")?;
+    assert!(first.starts_with("-----BEGIN CERTIFICATE-----\n"), "{first}");
+    assert_eq!(read("all.pem")?, first);
+    assert_eq!(read("more.pem")?, "");
+
+    // Of two bundles of one signer each certificate is there once; what was missing comes.
+    let ((a, _), (b, _)) = (authority()?, authority()?);
+    put_bundle(&cluster, "example.com:roots:next", "example.com/roots", &[&first, &a])?;
+    put_bundle(&cluster, "more", "", &["junk\n", &b, &b])?;
+    cluster.node.eventually("the files to hold what is new", || {
+        let all = read("all.pem")?;
+        ensure!(all.contains(&first) && all.contains(&a), "{all}");
+        ensure!(all.matches("BEGIN CERTIFICATE").count() == 2, "{all}");
+        ensure!(read("more.pem")? == b, "more.pem has not changed");
+        Ok(())
+    })?;
+    let place = path(CERTIFICATES, "", &["clustertrustbundles", "example.com:roots:2026"]);
+    let change = json!({"spec": {"trustBundle": a}});
+    cluster.api.ask(Call::patch(&place, Patch::Merge, change))?;
+    cluster.node.eventually("the file to change", || {
+        ensure!(read("one.pem")? == a, "it has not");
+        Ok(())
+    })?;
+
+    // Who cannot do without waits, and says for what.
+    let source = json!({"clusterTrustBundle": {"name": "late", "path": "late.pem"}});
+    cluster.create_pod(&pod("waits", source))?;
+    wait_event(&cluster, "clustertrustbundle.certificates.k8s.io \"late\" not found")?;
+    put_bundle(&cluster, "late", "", &[&b])?;
+    cluster.wait_ready("waits")?;
+    assert_eq!(cluster.node.run_in("waits", "main", "cat /v/late.pem")?, b);
+    Ok(())
+}
+
+/// The request of a pod that nobody has answered, once there is one.
+fn wait_request(cluster: &Cluster, pod: &str) -> Result<Value> {
+    let place = path(CERTIFICATES, "default", &["podcertificaterequests"]);
+    cluster.node.eventually(&format!("a request for {pod}"), || {
+        let list = cluster.api.ask(Call::get(&place))?;
+        let mut all = list["items"].as_array().into_iter().flatten();
+        let is_open =
+            |one: &&Value| one["spec"]["podName"] == pod && one["status"]["conditions"].is_null();
+        all.find(is_open).cloned().with_context(|| format!("{list:#}"))
+    })
+}
+
+fn answer(cluster: &Cluster, request: &Value, condition: &str, more: &Value) -> Result<()> {
+    let condition = json!({"type": condition, "status": "True", "reason": "Tested",
+        "message": "so it is", "lastTransitionTime": Timestamp::now().to_string()});
+    let mut status = more.clone();
+    status["conditions"] = json!([condition]);
+    let name = request["metadata"]["name"].as_str().context("a request has a name")?;
+    let place = path(CERTIFICATES, "default", &["podcertificaterequests", name, "status"]);
+    cluster.api.ask(Call::patch(&place, Patch::Merge, json!({"status": status}))).map(drop)
+}
+
+/// Signs a request; the certificate is to be refreshed after so many minutes. Returns
+/// the chain and the public key that it is for.
+fn issue(
+    cluster: &Cluster,
+    request: &Value,
+    issuer: &Issuer<'static, KeyPair>,
+    refresh: i64,
+) -> Result<(String, Vec<u8>)> {
+    let der = request["spec"]["stubPKCS10Request"].as_str().context("no PKCS #10 request")?;
+    let der = kubelet_model::base64::decode(der).context("it is no base64")?;
+    // Reading it checks that whoever sent it holds the key.
+    let csr = CertificateSigningRequestParams::from_der(&der.as_slice().into())?;
+    let chain = csr.signed_by(issuer)?.pem().replace("\r\n", "\n");
+    let now = Timestamp::now();
+    let after = |minutes| (now + SignedDuration::from_mins(minutes)).to_string();
+    let status = json!({"certificateChain": format!("noise\n{chain}"), "notBefore": after(-60),
+        "beginRefreshAt": after(refresh), "notAfter": after(60)});
+    answer(cluster, request, "Issued", &status)?;
+    Ok((chain, csr.public_key.der_bytes().to_vec()))
+}
+
+#[test]
+fn a_pod_is_given_a_certificate_and_the_next_one_in_time() -> Result<()> {
+    let cluster = cluster(&["PodCertificateRequest"])?;
+    let (_, issuer) = authority()?;
+    apply_example(&cluster, "pod-certificate")?;
+    let request = wait_request(&cluster, "pod-certificate")?;
+    let node = cluster.api.object("nodes", "", cluster.node.klet.node_name()).context("no node")?;
+    let spec = &request["spec"];
+    assert_eq!(spec["signerName"], "example.com/pods");
+    assert_eq!(spec["nodeUID"], node["metadata"]["uid"]);
+    assert_eq!(spec["maxExpirationSeconds"], 86400);
+    assert_eq!(spec["unverifiedUserAnnotations"], json!({"example.com/team": "web"}));
+    wait_event(&cluster, "credential bundle is not issued yet")?;
+    // It was to be refreshed long ago: the next is asked for at once.
+    let (first, first_key) = issue(&cluster, &request, &issuer, -10)?;
+    cluster.wait_ready("pod-certificate")?;
+    let read = || cluster.node.run_in("pod-certificate", "show", "cat /creds/bundle.pem");
+    let check = |chain: &str, public: &[u8]| {
+        let text = read()?;
+        let (key, certificates) =
+            text.split_once("-----BEGIN CERTIFICATE").context("no certificate")?;
+        ensure!(format!("-----BEGIN CERTIFICATE{certificates}") == chain, "another chain");
+        ensure!(KeyPair::from_pem(key)?.der_bytes() == public, "another key");
+        Ok(())
+    };
+    check(&first, &first_key)?;
+    let shown = "stat -f -c %T /creds; stat -L -c %a /creds/bundle.pem";
+    assert_eq!(cluster.node.run_in("pod-certificate", "show", shown)?, "tmpfs\n400\n");
+    let request = wait_request(&cluster, "pod-certificate")?;
+    let (second, second_key) = issue(&cluster, &request, &issuer, 30)?;
+    assert_ne!(first_key, second_key);
+    cluster.node.eventually("the next certificate", || check(&second, &second_key))?;
+
+    // Key and chain can be files of their own, for the user of the containers alone.
+    let source = json!({"podCertificate": {"signerName": "example.com/pods",
+        "keyType": "ECDSAP256", "keyPath": "tls/key", "certificateChainPath": "tls/chain"}});
+    let both = pod("both", source.clone()).spec("securityContext", json!({"runAsUser": 1001}));
+    cluster.create_pod(&both)?;
+    let request = wait_request(&cluster, "both")?;
+    let (chain, _) = issue(&cluster, &request, &issuer, 30)?;
+    cluster.wait_ready("both")?;
+    assert_eq!(cluster.node.run_in("both", "main", "cat /v/tls/chain")?, chain);
+    let shown = "stat -L -c '%a %u' /v/tls/key; head -n1 /v/tls/key";
+    let shown = cluster.node.run_in("both", "main", shown)?;
+    assert_eq!(shown, "600 1001\n-----BEGIN PRIVATE KEY-----\n");
+
+    // A signer's no is final; a key that nobody here can make is named.
+    cluster.create_pod(&pod("denied", source))?;
+    let request = wait_request(&cluster, "denied")?;
+    answer(&cluster, &request, "Denied", &json!({}))?;
+    wait_event(&cluster, "was denied, reason=\"Tested\", message=\"so it is\"")?;
+    wait_event(&cluster, "PodCertificateRequest was permanently denied: reason=\"Tested\"")?;
+    let source = json!({"podCertificate": {"signerName": "example.com/pods",
+        "keyType": "RSA3072", "keyPath": "key"}});
+    cluster.create_pod(&pod("heavy", source))?;
+    wait_event(&cluster, "this release makes no keys of type RSA3072")?;
+    for name in ["denied", "heavy"] {
+        let pod = cluster.pod(name).context("no pod")?;
+        assert_eq!(pod["status"]["phase"], "Pending", "{:#}", pod["status"]);
+    }
+    Ok(())
+}
+
+#[test]
+fn without_the_gates_a_pod_waits_and_says_why() -> Result<()> {
+    let cluster = cluster(&[])?;
+    let trust = json!({"clusterTrustBundle": {"name": "a", "path": "a.pem", "optional": true}});
+    cluster.create_pod(&pod("trusting", trust))?;
+    let certificate = json!({"podCertificate": {"signerName": "example.com/pods",
+        "keyType": "ED25519", "keyPath": "key"}});
+    cluster.create_pod(&pod("certified", certificate))?;
+    wait_event(&cluster, "the feature gate ClusterTrustBundleProjection is off on this node")?;
+    wait_event(&cluster, "the feature gate PodCertificateRequest is off on this node")?;
+    let place = path(CERTIFICATES, "default", &["podcertificaterequests"]);
+    let asked = cluster.api.ask(Call::get(&place))?;
+    assert_eq!(asked["items"], json!([]));
+    Ok(())
+}
