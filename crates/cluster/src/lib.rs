@@ -1,11 +1,13 @@
 //! What a node does with its API server besides running pods.
 //!
 //! Each module is a future for the agent to run, told of the world through values
-//! and small traits; none spawns tasks, reads a clock or touches a file. Knows the
-//! API and the node's own facts; never decides anything about pods or containers.
-//! Upstream: pkg/kubelet/kubelet_node_status.go, pkg/kubelet/nodestatus,
-//! client-go tools/record, pkg/kubelet/util/manager, pkg/kubelet/token.
+//! and small traits; none spawns tasks, reads a clock or touches a file, except that
+//! certificates are kept in files. Knows the API and the node's own facts; never decides
+//! anything about pods or containers. Upstream: pkg/kubelet/kubelet_node_status.go,
+//! pkg/kubelet/nodestatus, client-go tools/record, pkg/kubelet/util/manager,
+//! pkg/kubelet/token, client-go util/certificate.
 
+pub mod certificates;
 pub mod events;
 pub mod node;
 pub mod objects;
