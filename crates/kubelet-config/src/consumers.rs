@@ -87,8 +87,7 @@ pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
     ("config", Some("kubelet_config::load")),
     ("config-dir", Some("kubelet_config::load")),
     ("kubeconfig", Some("kubelet::join")),
-    // Refused until certificates are asked for, so the check is what acts on it.
-    ("bootstrap-kubeconfig", Some("kubelet_config::validate")),
+    ("bootstrap-kubeconfig", Some("kubelet::join")),
     ("hostname-override", Some("kubelet::node")),
     ("node-ip", Some("kubelet::node")),
     ("node-labels", Some("kubelet::join")),
@@ -111,6 +110,8 @@ pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
 
 /// The feature gates that change something, and who acts on them.
 pub static GATES: &[(&str, &str)] = &[
+    // On, a serving certificate is asked for though the node has no IP address.
+    ("AllowDNSOnlyNodeCSR", "kubelet::server"),
     // Off, the node's API saves no state of containers.
     ("ContainerCheckpoint", "kubelet::server"),
     // Off, containers are stopped with the signal of their image and no status tells it.
@@ -127,6 +128,8 @@ pub static GATES: &[(&str, &str)] = &[
     ("KubeletEnsureSecretPulledImages", "kubelet::image_manager"),
     // Off, the node's object declares no features.
     ("NodeDeclaredFeatures", "kubelet::join"),
+    // Off, serverTLSBootstrap is refused.
+    ("RotateKubeletServerCertificate", "kubelet::server"),
 ];
 
 /// Every field of the configuration, and who acts on it.
@@ -148,8 +151,8 @@ pub static FIELDS: &[(&str, Option<&str>)] = &[
     ("tlsCipherSuites", Some("kubelet::server")),
     ("tlsCurvePreferences", Some("kubelet::server")),
     ("tlsMinVersion", Some("kubelet::server")),
-    ("rotateCertificates", None),
-    ("serverTLSBootstrap", None),
+    ("rotateCertificates", Some("kubelet::join")),
+    ("serverTLSBootstrap", Some("kubelet::server")),
     ("authentication.x509.clientCAFile", Some("kubelet::server")),
     ("authentication.webhook.enabled", Some("kubelet_config::validate")),
     ("authentication.webhook.cacheTTL", Some("kubelet::server")),

@@ -16,6 +16,7 @@ use cri::v1;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::NodeCertificates;
 use crate::container_manager::{disk_bytes, machine_capacity};
 use crate::pleg::RuntimeStateReader;
 use crate::ports::{Fs, Ports, host_net};
@@ -36,6 +37,7 @@ pub(super) struct NodeFactsReader {
     pub(super) looks_up: bool,
     pub(super) prefers_v6: bool,
     pub(super) asked: Mutex<Asked>,
+    pub(super) certificates: Arc<NodeCertificates>,
 }
 
 /// What the runtime said, and when.
@@ -69,6 +71,7 @@ impl Facts for NodeFactsReader {
             troubles: Troubles {
                 runtime: state.problem.into_iter().collect(),
                 network: state.network_problem.into_iter().collect(),
+                soft: self.certificates.warning(),
                 ..Troubles::default()
             },
         }

@@ -5,17 +5,19 @@
 //! use, events. Pods come and statuses go elsewhere: see pod_sources, pod_manager and
 //! status_manager. Upstream: cmd/kubelet/app, pkg/kubelet/kubelet_node_status.go.
 
+mod certificates;
 mod config;
 mod facts;
 mod objects;
 mod reports;
 
+pub use certificates::NodeCertificates;
 pub use config::{JoinError, JoinSettings, settings};
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use api_client::{Api, ApiClient, ApiError, Clock, Spread};
+use api_client::{Api, ApiClient, Clock, Spread};
 use cluster::node::{self, NodeHandle, NodeParts};
 use cluster::objects::{Connect, Settings as ObjectSettings, ttl};
 use cluster::tokens::Tokens;
@@ -36,6 +38,8 @@ const AGENT: &str = concat!("klet/", env!("CARGO_PKG_VERSION"));
 pub struct Link {
     settings: JoinSettings,
     client: ApiClient,
+    connections: certificates::Client,
+    certificates: Arc<NodeCertificates>,
     clock: Clock,
 }
 
@@ -61,14 +65,14 @@ impl Link {
     /// A link that connects when it is first used.
     ///
     /// # Errors
-    /// The client cannot be made.
+    /// The client cannot be made, or its certificate cannot be kept.
     pub fn new(
         settings: JoinSettings,
-        ports_clock: Arc<dyn crate::ports::Clock>,
-    ) -> Result<Self, ApiError> {
-        let clock: Clock = Arc::new(move || ports_clock.wall());
-        let client = ApiClient::new(settings.access.clone(), AGENT, Arc::clone(&clock))?;
-        Ok(Self { settings, client, clock })
+        certificates: Arc<NodeCertificates>,
+    ) -> Result<Self, JoinError> {
+        let connections = certificates::Client::new(&settings.credentials, &certificates)?;
+        let (client, clock) = ((connections.connect)()?, Arc::clone(&certificates.clock));
+        Ok(Self { settings, client, connections, certificates, clock })
     }
 
     /// The API server, for the parts that ask it themselves.
@@ -79,7 +83,7 @@ impl Link {
     /// Starts everything that ties the agent to its cluster.
     pub fn start(self, agent: AgentParts) -> NodeHandle {
         let AgentParts { ports, runtime, root_dir, objects, identity, events, recorder } = agent;
-        let Self { settings, client, clock } = self;
+        let Self { settings, client, connections, certificates, clock } = self;
         let tasks = ports.tasks.clone();
         let jitter = ports.jitter.clone();
         let spread: Spread = Arc::new(move |longest| jitter.below(longest));
@@ -93,6 +97,7 @@ impl Link {
             looks_up: settings.node.looks_up_name(),
             prefers_v6: settings.node.node_ips.first().is_some_and(|ip| ip.is_ipv6()),
             asked: Default::default(),
+            certificates: Arc::clone(&certificates),
             ports: ports.clone(),
         };
         let (handle, keeper) = node::start(NodeParts {
@@ -110,16 +115,21 @@ impl Link {
         tasks.spawn_vital("node keeper", keeper.run());
         tasks.spawn(reports::tell_identity(handle.clone(), identity));
         tasks.spawn(reports::poke_on_change(handle.clone(), runtime));
-        let (access, of_clock) = (settings.access.clone(), Arc::clone(&clock));
-        let first = api.clone();
+        let (first, open) = (api.clone(), Arc::clone(&connections.connect));
         let connect: Connect = Arc::new(move || {
             // Each connection carries so many watches only. A name that was sent once
             // can be sent again.
-            match ApiClient::new(access.clone(), AGENT, Arc::clone(&of_clock)) {
+            match open() {
                 Ok(client) => Arc::new(client),
                 Err(_) => Arc::clone(&first),
             }
         });
+        let (of, name) = (&settings.credentials, &settings.node.name);
+        let own = Arc::clone(&api);
+        if let Some(state) = certificates::start(&tasks, of, name, connections, own, &certificates)
+        {
+            tasks.spawn(reports::poke_on_certificate(handle.clone(), state));
+        }
         let of_node = handle.node();
         let (of_api, of_spread) = (Arc::clone(&api), Arc::clone(&spread));
         let keeper = ObjectKeeper {
