@@ -150,7 +150,8 @@ impl Manager {
     }
 
     async fn rest(&mut self, until: Option<Timestamp>) {
-        let left = until.map(|at| at.duration_since(self.now()).unsigned_abs().min(LOOK_EVERY));
+        let left = |at: Timestamp| Duration::try_from(at.duration_since(self.now()));
+        let left = until.map(|at| left(at).unwrap_or_default().min(LOOK_EVERY));
         let wanted = &mut self.parts.wanted;
         let changed = async {
             if wanted.changed().await.is_err() {
@@ -235,7 +236,7 @@ impl Manager {
             self.parts.user.rotated(now.duration_since(old.leaf.not_before));
         }
         tracing::info!(kind = ?self.parts.kind, until = %pair.leaf.not_after, "a new certificate");
-        (self.forced, self.failures) = (false, 0);
+        self.forced = false;
         self.not_before = now.checked_add(REST).ok();
         self.install(pair);
         self.state.send_modify(|state| {
@@ -246,11 +247,13 @@ impl Manager {
                 _ => {}
             }
         });
-        if let Some(missing) = missing {
-            // Asked again soon, and rarer and rarer.
-            self.fail(&RenewError::Means(format!(
-                "the certificate was not signed as asked: {missing}"
-            )));
+        match missing {
+            None => self.failures = 0,
+            // Asked for again, after longer and longer pauses.
+            Some(missing) => {
+                let why = format!("the certificate was not signed as asked: {missing}");
+                self.fail(&RenewError::Means(why));
+            }
         }
     }
 

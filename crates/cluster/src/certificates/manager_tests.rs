@@ -27,6 +27,8 @@ use super::test_parts::{issued, last, minute};
 enum Does {
     /// Signs, for so many minutes from now.
     Signs(i64),
+    /// Signs, but for no names and addresses.
+    Strips(i64),
     Denies,
     Refuses,
     Nothing,
@@ -74,12 +76,15 @@ impl World {
         Store::open(prefix, self.dir.path(), None).unwrap()
     }
 
-    fn sign(&self, request: &str, minutes: i64) -> String {
+    fn sign(&self, request: &str, minutes: i64, strips: bool) -> String {
         let bytes = base64::decode(request).unwrap();
         let pem = String::from_utf8(bytes).unwrap();
         let mut request = CertificateSigningRequestParams::from_pem(&pem).unwrap();
         let to = self.now().checked_add(SignedDuration::from_mins(minutes)).unwrap();
         last(&mut request.params, self.now(), to);
+        if strips {
+            request.params.subject_alt_names.clear();
+        }
         let issuer = Issuer::new(CertificateParams::default(), KeyPair::generate().unwrap());
         base64::encode(request.signed_by(&issuer).unwrap().pem().as_bytes())
     }
@@ -102,8 +107,9 @@ impl World {
         object["metadata"] = json!({"name": name, "uid": format!("uid-of-{name}")});
         let condition = |kind: &str| json!([{"type": kind, "reason": "R", "message": "m"}]);
         match self.does.lock().unwrap().pop_front().unwrap_or(Does::Nothing) {
-            Does::Signs(minutes) => {
-                let certificate = self.sign(object["spec"]["request"].as_str().unwrap(), minutes);
+            does @ (Does::Signs(minutes) | Does::Strips(minutes)) => {
+                let request = object["spec"]["request"].as_str().unwrap();
+                let certificate = self.sign(request, minutes, matches!(does, Does::Strips(_)));
                 object["status"] =
                     json!({"conditions": condition("Approved"), "certificate": certificate});
             }
@@ -365,6 +371,18 @@ async fn other_addresses_are_asked_for_at_once() {
     assert!(addresses.iter().map(ToString::to_string).eq(["10.0.0.3"]));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_signer_who_leaves_out_addresses_is_asked_less_and_less_often() {
+    let world = World::new(&[Does::Strips(1000), Does::Strips(1000), Does::Signs(1000)]);
+    let (parts, wanted) = parts(&world, Kind::Serving, First::default());
+    wanted.send_replace(Template::serving("n1", &[("InternalIP", "10.0.0.1")], false));
+    let (manager, state) = manage(parts);
+    tokio::select! { biased; () = manager.run() => {}, () = sleep(10 * MIN) => {} }
+    let asked: Vec<String> = world.log().into_iter().filter(|line| line.contains("Own")).collect();
+    assert_eq!(asked, ["0 Own made", "2 Own made", "6 Own made"]);
+    assert_eq!((state.borrow().renew_errors, state.borrow().trouble.clone()), (2, None));
+}
+
 fn bootstrap_parts(world: &Arc<World>, lapsed: Option<Timestamp>) -> BootstrapParts {
     let (of, written) = (Arc::clone(world), Arc::clone(world));
     BootstrapParts {
@@ -392,7 +410,7 @@ async fn a_bootstrap_that_was_ended_finds_its_request_again() {
     let kept = std::fs::read(&key).unwrap();
     let (name, mut object) = world.requests.lock().unwrap().pop_first().unwrap();
     assert!(name.starts_with("node-csr-"), "{name}");
-    let certificate = world.sign(object["spec"]["request"].as_str().unwrap(), 100);
+    let certificate = world.sign(object["spec"]["request"].as_str().unwrap(), 100, false);
     object["status"] = json!({"conditions": [{"type": "Approved"}], "certificate": certificate});
     world.requests.lock().unwrap().insert(name, object);
     let (again, state) = bootstrap(bootstrap_parts(&world, None));
