@@ -2,8 +2,9 @@
 //!
 //! Owns the connection and what it was opened with. Files are looked at now and then,
 //! when something is asked; once they have changed, a new connection is opened with what
-//! they hold now, and what is under way on the old one goes on. A program that knows
-//! credentials is asked when those it gave have expired, or were refused. Upstream:
+//! they hold now, and what is under way on the old one goes on. A certificate that
+//! somebody renews is used at once, and watches on older connections end. A program that
+//! knows credentials is asked when those it gave have expired, or were refused. Upstream:
 //! client-go rest, transport.
 
 use std::error::Error as _;
@@ -31,6 +32,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::access::{Access, Pem, Token};
 use crate::error::ApiError;
+use crate::renew::Renewed;
 use crate::request::Call;
 use crate::tls::{self, Identity, Trust};
 use crate::watch::{HttpWatch, Watching};
@@ -59,6 +61,7 @@ pub struct ApiClient(Arc<Inner>);
 
 struct Inner {
     access: Access,
+    renewed: Option<Renewed>,
     agent: HeaderValue,
     clock: Clock,
     link: Mutex<Option<Arc<Link>>>,
@@ -68,6 +71,8 @@ struct Inner {
 struct Link {
     http: Http,
     bearer: Option<HeaderValue>,
+    /// The certificate, if it is one that is renewed.
+    renewed: Option<Arc<Identity>>,
     until: Option<Timestamp>,
     files: Vec<(PathBuf, Stamp)>,
     looked: Instant,
@@ -82,9 +87,32 @@ impl ApiClient {
     /// # Errors
     /// The client's own name cannot be sent.
     pub fn new(access: Access, agent: &str, clock: Clock) -> Result<Self, ApiError> {
+        Self::make(access, None, agent, clock)
+    }
+
+    /// A client whose certificate somebody renews; of `access` only where the server is
+    /// counts.
+    ///
+    /// # Errors
+    /// The client's own name cannot be sent.
+    pub fn renewing(
+        access: Access,
+        renewed: Renewed,
+        agent: &str,
+        clock: Clock,
+    ) -> Result<Self, ApiError> {
+        Self::make(access.anonymous(), Some(renewed), agent, clock)
+    }
+
+    fn make(
+        access: Access,
+        renewed: Option<Renewed>,
+        agent: &str,
+        clock: Clock,
+    ) -> Result<Self, ApiError> {
         let agent = HeaderValue::from_str(agent)
             .map_err(|error| ApiError::Credentials(format!("user agent {agent:?}: {error}")))?;
-        Ok(Self(Arc::new(Inner { access, agent, clock, link: Mutex::new(None) })))
+        Ok(Self(Arc::new(Inner { access, renewed, agent, clock, link: Mutex::new(None) })))
     }
 
     /// Where the server is.
@@ -97,20 +125,20 @@ impl ApiClient {
         *self.0.link.lock().await = None;
     }
 
-    async fn send(&self, call: &Call) -> Result<Response<Incoming>, ApiError> {
+    async fn send(&self, call: &Call) -> Result<(Response<Incoming>, Arc<Link>), ApiError> {
         let link = self.0.link().await?;
         let answer = self.0.ask(&link, call).await?;
         if answer.status() != StatusCode::UNAUTHORIZED || !self.0.may_have_changed() {
-            return Ok(answer);
+            return Ok((answer, link));
         }
         // The credentials may be older than those there are.
         self.0.forget(&link).await;
         let link = self.0.link().await?;
-        self.0.ask(&link, call).await
+        Ok((self.0.ask(&link, call).await?, link))
     }
 
     async fn answer(&self, call: &Call) -> Result<Value, ApiError> {
-        let response = accepted(self.send(call).await?).await?;
+        let response = accepted(self.send(call).await?.0).await?;
         let body = bytes(response).await?;
         serde_json::from_slice(&body).map_err(|error| ApiError::Unusable(error.to_string()))
     }
@@ -126,10 +154,15 @@ impl Api for ApiClient {
 
     async fn watch(&self, path: &str) -> Result<Box<dyn Watching>, ApiError> {
         let call = Call::get(path);
-        let begun = timeout(call.limit, async { accepted(self.send(&call).await?).await }).await;
+        let begin = async {
+            let (response, link) = self.send(&call).await?;
+            Ok::<_, ApiError>((accepted(response).await?, link))
+        };
+        let begun = timeout(call.limit, begin).await;
         let (server, limit) = (self.server().to_owned(), call.limit);
-        let response = begun.map_err(|_| ApiError::TimedOut { server, limit })??;
-        Ok(Box::new(HttpWatch::new(response.into_body(), self.server())))
+        let (response, link) = begun.map_err(|_| ApiError::TimedOut { server, limit })??;
+        let certificate = self.0.renewed.clone().zip(link.renewed.clone());
+        Ok(Box::new(HttpWatch::new(response.into_body(), self.server(), certificate)))
     }
 }
 
@@ -181,7 +214,13 @@ impl Inner {
     /// The connection, or another if its credentials are old. One at a time makes it.
     async fn link(&self) -> Result<Arc<Link>, ApiError> {
         let mut current = self.link.lock().await;
-        if let Some(link) = &*current {
+        let newest = self.renewed.as_ref().map(Renewed::newest).transpose();
+        let newest = newest.map_err(ApiError::Credentials)?;
+        let newer = |link: &Arc<Link>| match (&link.renewed, &newest) {
+            (Some(old), Some(new)) => !Arc::ptr_eq(old, new),
+            _ => false,
+        };
+        if let Some(link) = current.as_ref().filter(|link| !newer(link)) {
             let expired = link.until.is_some_and(|until| until <= (self.clock)());
             if !expired && link.looked.elapsed() < LOOK_EVERY {
                 return Ok(Arc::clone(link));
@@ -193,13 +232,13 @@ impl Inner {
                 return Ok(link);
             }
         }
-        let link = Arc::new(self.open().await.map_err(ApiError::Credentials)?);
+        let link = Arc::new(self.open(newest).await.map_err(ApiError::Credentials)?);
         *current = Some(Arc::clone(&link));
         Ok(link)
     }
 
     /// Reads the credentials, and prepares a connection with them.
-    async fn open(&self) -> Result<Link, String> {
+    async fn open(&self, renewed: Option<Arc<Identity>>) -> Result<Link, String> {
         let access = &self.access;
         let mut files = Vec::new();
         let authority =
@@ -223,6 +262,7 @@ impl Inner {
             token = given.token.or(token);
             identity = given.identity.or(identity);
         }
+        let shown = renewed.as_deref().or(identity.as_ref());
         let bearer = token.map(|token| {
             let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
                 .map_err(|_| "the token holds what no header can".to_owned())?;
@@ -235,9 +275,9 @@ impl Inner {
             (None, false) if access.server.starts_with("http://") => Trust::Anybody,
             (None, false) => Trust::Machine,
         };
-        let http = connect(tls::config(&trust, identity.as_ref())?, access.server_name.as_deref())?;
+        let http = connect(tls::config(&trust, shown)?, access.server_name.as_deref())?;
         let bearer = bearer.transpose()?;
-        Ok(Link { http, bearer, until, files, looked: Instant::now() })
+        Ok(Link { http, bearer, renewed, until, files, looked: Instant::now() })
     }
 }
 
@@ -247,6 +287,7 @@ impl Link {
         Self {
             http: self.http.clone(),
             bearer: self.bearer.clone(),
+            renewed: self.renewed.clone(),
             until: self.until,
             files: self.files.clone(),
             looked: Instant::now(),

@@ -1,7 +1,8 @@
 //! Talks to a Kubernetes API server.
 //!
 //! Owns one connection, which all requests and watches share, and the credentials it
-//! is opened with; both are renewed when their files change. Objects are JSON values:
+//! is opened with; both are renewed when their files change, or whoever renews a
+//! certificate says so. Objects are JSON values:
 //! whoever knows a type decodes it with `kubelet_model::typed`. Every request is bounded
 //! in time and size, and nothing is tried twice except where the credentials were old.
 //! Knows nothing of pods. Upstream: client-go (rest, transport, tools/cache).
@@ -12,6 +13,7 @@ mod error;
 mod exec_plugin;
 mod follow;
 mod kubeconfig;
+mod renew;
 mod request;
 mod tls;
 mod watch;
@@ -21,7 +23,9 @@ pub use client::{ApiClient, Clock};
 pub use error::ApiError;
 pub use follow::{Follower, News, Selection, Spread};
 pub use kubeconfig::KubeconfigError;
+pub use renew::{Renewed, Renewer, renewed};
 pub use request::{Call, Patch, path};
+pub use tls::Identity;
 pub use watch::{Change, WatchEvent, Watching};
 
 use async_trait::async_trait;

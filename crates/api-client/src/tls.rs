@@ -1,5 +1,6 @@
 //! TLS with a server: who vouches for it, and who asks.
 
+use std::fmt;
 use std::sync::Arc;
 
 use hyper_rustls::ConfigBuilderExt as _;
@@ -10,6 +11,7 @@ use tokio_rustls::rustls::client::danger::{
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
@@ -25,9 +27,34 @@ pub(crate) enum Trust<'a> {
 }
 
 /// A certificate and its key, in PEM.
-pub(crate) struct Identity {
+#[derive(Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The certificate, and those between it and the authority.
     pub certificate: Vec<u8>,
+    /// Its key.
     pub key: Vec<u8>,
+}
+
+impl Identity {
+    /// Whether both can be read and belong together.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn check(&self) -> Result<(), String> {
+        let chain = certificates(&self.certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key)
+            .map_err(|error| format!("the key cannot be read: {error}"))?;
+        CertifiedKey::from_der(chain, key, &ring::default_provider())
+            .map_err(|error| format!("the certificate and the key are no pair: {error}"))?;
+        Ok(())
+    }
+}
+
+/// How large it is, but never what.
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a certificate of {} bytes", self.certificate.len())
+    }
 }
 
 /// How connections are opened.

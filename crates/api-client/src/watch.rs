@@ -2,13 +2,17 @@
 //!
 //! Bounded: a change that is too large ends the watch. Upstream: client-go rest/watch.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 use serde_json::Value;
 
 use crate::error::ApiError;
+use crate::renew::Renewed;
+use crate::tls::Identity;
 
 /// Bytes of one change: more than any server stores.
 const CHANGE_BYTES_MAX: usize = 16 << 20;
@@ -47,13 +51,31 @@ pub(crate) struct HttpWatch {
     body: Incoming,
     unread: BytesMut,
     server: String,
+    /// The certificate that it began with, if that is renewed.
+    certificate: Option<(Renewed, Arc<Identity>)>,
     /// Bytes of `unread` that hold no end of a line.
     searched: usize,
 }
 
 impl HttpWatch {
-    pub(crate) fn new(body: Incoming, server: &str) -> Self {
-        Self { body, unread: BytesMut::new(), server: server.to_owned(), searched: 0 }
+    pub(crate) fn new(
+        body: Incoming,
+        server: &str,
+        certificate: Option<(Renewed, Arc<Identity>)>,
+    ) -> Self {
+        let unread = BytesMut::new();
+        Self { body, unread, server: server.to_owned(), certificate, searched: 0 }
+    }
+
+    /// What comes next; nothing once another certificate has taken the place of the one
+    /// it began with: whoever watches goes on over a new connection.
+    async fn frame(&mut self) -> Option<Result<Frame<Bytes>, hyper::Error>> {
+        let Self { body, certificate, .. } = self;
+        let Some((renewed, own)) = certificate else { return body.frame().await };
+        tokio::select! { biased;
+            () = renewed.replaced(own) => None,
+            frame = body.frame() => frame,
+        }
     }
 
     /// Cuts off a whole line, if there is one.
@@ -82,7 +104,7 @@ impl Watching for HttpWatch {
                 let why = format!("a change of more than {CHANGE_BYTES_MAX} bytes");
                 return Some(Err(ApiError::Unusable(why)));
             }
-            match self.body.frame().await? {
+            match self.frame().await? {
                 Ok(frame) => {
                     if let Ok(data) = frame.into_data() {
                         self.unread.extend_from_slice(&data);

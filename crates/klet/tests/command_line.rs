@@ -126,7 +126,7 @@ fn check_lists_every_problem() {
             "port is 70000",
             "maxPods is -1",
             "\"Nope\"",
-            "does not obtain certificates",
+            "needs --kubeconfig to name the file",
             "--sync-frequency",
             "imageServiceEndpoint is \"tcp://localhost:1\"",
             "A start would fail.",

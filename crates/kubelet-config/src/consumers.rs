@@ -87,8 +87,7 @@ pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
     ("config", Some("kubelet_config::load")),
     ("config-dir", Some("kubelet_config::load")),
     ("kubeconfig", Some("kubelet::join")),
-    // Refused until certificates are asked for, so the check is what acts on it.
-    ("bootstrap-kubeconfig", Some("kubelet_config::validate")),
+    ("bootstrap-kubeconfig", Some("kubelet::join")),
     ("hostname-override", Some("kubelet::node")),
     ("node-ip", Some("kubelet::node")),
     ("node-labels", Some("kubelet::join")),
@@ -115,6 +114,8 @@ pub static GATES: &[(&str, &str)] = &[
     ("ClusterTrustBundle", "kubelet_config::gates"),
     // Off, a volume with a clusterTrustBundle cannot be made.
     ("ClusterTrustBundleProjection", "kubelet::join"),
+    // On, a serving certificate is asked for though the node has no IP address.
+    ("AllowDNSOnlyNodeCSR", "kubelet::server"),
     // Off, the node's API saves no state of containers.
     ("ContainerCheckpoint", "kubelet::server"),
     // Off, containers are stopped with the signal of their image and no status tells it.
@@ -139,6 +140,8 @@ pub static GATES: &[(&str, &str)] = &[
     ("PodCertificateRequest", "kubelet::join"),
     // Off, only ReadWriteOncePod volumes are mounted with their SELinux label.
     ("SELinuxMount", "kubelet::volume_manager"),
+    // Off, serverTLSBootstrap is refused.
+    ("RotateKubeletServerCertificate", "kubelet::server"),
 ];
 
 /// Every field of the configuration, and who acts on it.
@@ -160,8 +163,8 @@ pub static FIELDS: &[(&str, Option<&str>)] = &[
     ("tlsCipherSuites", Some("kubelet::server")),
     ("tlsCurvePreferences", Some("kubelet::server")),
     ("tlsMinVersion", Some("kubelet::server")),
-    ("rotateCertificates", None),
-    ("serverTLSBootstrap", None),
+    ("rotateCertificates", Some("kubelet::join")),
+    ("serverTLSBootstrap", Some("kubelet::server")),
     ("authentication.x509.clientCAFile", Some("kubelet::server")),
     ("authentication.webhook.enabled", Some("kubelet_config::validate")),
     ("authentication.webhook.cacheTTL", Some("kubelet::server")),

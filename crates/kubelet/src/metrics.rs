@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -153,6 +154,11 @@ impl Metrics {
             let label = ContainerState { container_state };
             self.running_containers.get_or_create(&label).set(as_gauge(count));
         }
+    }
+
+    /// Adds figures that are read when somebody asks.
+    pub fn collect(&self, collector: Box<dyn Collector>) {
+        self.lock().register_collector(collector);
     }
 
     /// The text that `/metrics` answers.

@@ -9,7 +9,6 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use api_client::ApiError;
 use cgroups::Driver;
 use cri::{ClientConfig, CriClient, EndpointError, Runtime};
 use kubelet_config::{Config, Flags};
@@ -24,7 +23,7 @@ use crate::image_manager::ImageSettings;
 use crate::image_manager::docker_config::DockerConfigDirs;
 use crate::image_manager::plugins::{self, ProviderConfigError};
 use crate::image_manager::records::Verification;
-use crate::join::{self, JoinError, JoinSettings, Link};
+use crate::join::{self, JoinError, JoinSettings, Link, NodeCertificates};
 use crate::ports::{
     Clock, Fs, HyperFetch, Jitter, Ports, RealFs, RealProbeNet, RealPrograms, RealVolumeHost,
     SocketPlugins, SystemClock, Tasks,
@@ -80,9 +79,6 @@ pub enum NodeError {
     /// The kubeconfig cannot be used.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// There is no client for the API server.
-    #[error("API client: {0}")]
-    Client(#[from] ApiError),
     /// More is reserved than there is.
     #[error("invalid node allocatable configuration: {0}")]
     OverReserved(#[from] OverReserved),
@@ -144,7 +140,9 @@ impl Node {
         }
         let pod_groups = settings.resources.pod_groups.then(|| Arc::clone(&cgroups));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let link = self.join.map(|join| Link::new(join, Arc::clone(&clock))).transpose()?;
+        let jitter = Jitter::seeded(random_seed());
+        let certificates = Arc::new(NodeCertificates::new(Arc::clone(&clock), jitter.clone()));
+        let link = self.join.map(|join| Link::new(join, Arc::clone(&certificates))).transpose()?;
         let ports = Ports {
             runtime,
             cgroups,
@@ -156,7 +154,7 @@ impl Node {
             plugins: Arc::new(SocketPlugins),
             api: link.as_ref().map(Link::api),
             clock,
-            jitter: Jitter::seeded(random_seed()),
+            jitter,
             tasks: tasks.clone(),
         };
         tracing::info!(node = settings.node_name, "starting");
@@ -172,6 +170,7 @@ impl Node {
         let outside = ports.clone();
         let settings = self.settings.clone();
         let agent = Agent::start(self.settings, ports);
+        agent.view().metrics.collect(certificates.collector());
         let cluster = link.map(|link| link.start(agent.parts(&outside, &settings)));
         let events = NodeEvents::new(agent.view().recorder, &settings.node_name);
         let host = node_checks::Host {
@@ -187,7 +186,7 @@ impl Node {
         let api = outside.api.clone();
         let Ports { runtime, clock, fs, cgroups, .. } = outside;
         let (view, place) = (agent.view(), Arc::new(place));
-        let local = Local { view, runtime, clock, fs, place, cluster };
+        let local = Local { view, runtime, clock, fs, place, cluster, certificates };
         serve_locally(&tasks, &socket, local.clone());
         if let Some(secure) = self.secure {
             secure::serve(&tasks, secure, api, local, cgroups).await?;

@@ -49,6 +49,7 @@ pub(crate) async fn serve(
     }
     let stream = match timeout(HANDSHAKE, shared.tls.acceptor().accept(stream)).await {
         Ok(Ok(stream)) => stream,
+        Ok(Err(_)) if !shared.tls.serving().is_set() => return shared.tell_no_certificate(address),
         Ok(Err(error)) => return tracing::debug!(%address, %error, "a TLS handshake failed"),
         Err(_) => return tracing::debug!(%address, "a TLS handshake took too long"),
     };

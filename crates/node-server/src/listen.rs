@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api_client::Clock;
@@ -20,7 +20,7 @@ use crate::view::NodeView;
 /// How long to wait when accepting fails, as it does without free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How often it is told that there is no room.
+/// How often it is told that there is no room, or no certificate.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Work for somebody to run.
@@ -67,6 +67,20 @@ pub(crate) struct Shared {
     pub clock: Clock,
     pub spawn: Spawn,
     pub view: Arc<dyn NodeView>,
+    /// When it was last told that there is no certificate.
+    told_none: Mutex<Option<Instant>>,
+}
+
+impl Shared {
+    /// Somebody connected in vain. Anybody may, any number of times.
+    pub(crate) fn tell_no_certificate(&self, from: SocketAddr) {
+        let mut told = self.told_none.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+            *told = Some(Instant::now());
+            let error = "no serving certificate available for the kubelet";
+            tracing::warn!(%from, error, "a TLS handshake failed");
+        }
+    }
 }
 
 /// The server.
@@ -91,6 +105,7 @@ impl NodeServer {
             clock: options.clock,
             spawn: options.spawn,
             view,
+            told_none: Mutex::new(None),
         };
         let slots = Slots::new(options.connections);
         Self { shared: Arc::new(shared), slots, told_full: None }

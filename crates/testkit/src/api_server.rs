@@ -18,6 +18,7 @@ use apiserver::direct::Direct;
 use apiserver::serve::{Credentials, Handler, Wrap, kubeconfig};
 use apiserver::store::Key;
 use apiserver::{Api, ApiServer, Settings, StaticToken, Store, User};
+use jiff::SignedDuration;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -31,6 +32,8 @@ pub struct ApiOptions {
     pub tokens: Vec<StaticToken>,
     /// Whether certificates of nodes are approved that policy lets them have.
     pub approves_nodes: bool,
+    /// How long certificates last that it signs.
+    pub certificate_lifetime: SignedDuration,
     /// Whether pods are given a token of their service account.
     pub mounts_tokens: bool,
     /// Changes that can be asked for again.
@@ -41,10 +44,11 @@ pub struct ApiOptions {
 
 impl Default for ApiOptions {
     fn default() -> Self {
-        let remembered_changes = Settings::default().remembered_changes;
+        let Settings { remembered_changes, certificate_lifetime, .. } = Settings::default();
         Self {
             tokens: Vec::new(),
             approves_nodes: false,
+            certificate_lifetime,
             mounts_tokens: false,
             remembered_changes,
             faults: None,
@@ -108,6 +112,7 @@ impl TestApi {
             token_key: Some(self.token_key.clone()),
             tokens: self.options.tokens.clone(),
             approves_nodes: self.options.approves_nodes,
+            certificate_lifetime: self.options.certificate_lifetime,
             mounts_tokens: self.options.mounts_tokens,
             wrap: wrap.map(|faults| -> Wrap { Box::new(move |handler| faults(handler)) }),
             ..Settings::default()

@@ -35,18 +35,23 @@ impl Cluster {
     /// A node that has joined, of an API server that differs from the usual one, with
     /// further fields in its configuration.
     pub fn start_with(options: ApiOptions, config: Value) -> Result<Self> {
+        Self::start_as(options, config, |node, api| {
+            let kubeconfig = api.node_kubeconfig(node.klet.node_name())?;
+            node.klet.add_flag("kubeconfig", &kubeconfig);
+            Ok(())
+        })
+    }
+
+    /// A node with credentials that the test gives it; it may not have joined yet.
+    pub fn start_as(
+        options: ApiOptions,
+        config: Value,
+        credentials: impl FnOnce(&mut Node, &TestApi) -> Result<()>,
+    ) -> Result<Self> {
         let mut node = Node::start_with(NodeOptions { klet_absent: true, ..Default::default() })?;
         let api = TestApi::start(node.containerd.dir(), options)?;
-        api.ask(Call::post(
-            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-            json!({
-                "metadata": {"name": "nodes"},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node"},
-                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}],
-            }),
-        ))?;
-        let kubeconfig = api.node_kubeconfig(node.klet.node_name())?;
-        node.klet.add_flag("kubeconfig", &kubeconfig);
+        bind(&api, "system:node", "system:nodes")?;
+        credentials(&mut node, &api)?;
         let authority = node.containerd.dir().join("client-ca.crt");
         std::fs::write(&authority, api.ca_pem())?;
         let (_, port) = reserve_port(0)?;
@@ -119,6 +124,18 @@ impl Cluster {
             Some(pod) => anyhow::bail!("it is there: {:#}", pod["status"]),
         })
     }
+}
+
+/// Gives a group the rights of a cluster role.
+pub fn bind(api: &TestApi, role: &str, group: &str) -> Result<()> {
+    let of = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "metadata": {"name": format!("{role}-{group}")},
+        "roleRef": {"apiGroup": of, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": of, "kind": "Group", "name": group}],
+    });
+    api.ask(Call::post(&path(&format!("apis/{of}/v1"), "", &["clusterrolebindings"]), binding))
+        .map(drop)
 }
 
 /// The status of an object's condition.

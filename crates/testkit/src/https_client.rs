@@ -1,4 +1,4 @@
-//! One HTTPS request to a server on this host, whose certificate is not checked.
+//! HTTPS requests to a server on this host, whose certificate is not checked.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -30,6 +30,25 @@ pub fn ask(
     token: Option<&str>,
 ) -> Result<Response> {
     let what = || format!("{method} https://127.0.0.1:{port}{path}");
+    let mut stream = open(port, method, path, identity, token)?;
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        // A server may close without saying goodbye; the answer is whole or cannot be read.
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {}
+        read => drop(read.with_context(what)?),
+    }
+    parse(&String::from_utf8_lossy(&answer)).with_context(what)
+}
+
+/// Asks, and leaves the answer to be read: headers, then the body as it comes.
+pub fn open(
+    port: u16,
+    method: &str,
+    path: &str,
+    identity: Option<(&str, &str)>,
+    token: Option<&str>,
+) -> Result<StreamOwned<ClientConnection, TcpStream>> {
+    let what = || format!("{method} https://127.0.0.1:{port}{path}");
     let provider = Arc::new(ring::default_provider());
     let trusting = Arc::new(Trusting(Arc::clone(&provider)));
     let config = ClientConfig::builder_with_provider(provider)
@@ -54,13 +73,7 @@ pub fn ask(
     let request =
         format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0\r\n{token}\r\n");
     stream.write_all(request.as_bytes()).with_context(what)?;
-    let mut answer = Vec::new();
-    match stream.read_to_end(&mut answer) {
-        // A server may close without saying goodbye; the answer is whole or cannot be read.
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {}
-        read => drop(read.with_context(what)?),
-    }
-    parse(&String::from_utf8_lossy(&answer)).with_context(what)
+    Ok(stream)
 }
 
 /// Trusts every server: tests know whom they ask.

@@ -16,7 +16,8 @@ use ring::rand::{SecureRandom, SystemRandom};
 const AUTHORITY_DAYS: i64 = 3650;
 /// How long certificates last that it makes for itself.
 const OWN_DAYS: i64 = 365;
-/// Certificates are valid from a little before now, for clocks that are behind.
+/// Certificates are valid from a little before now, for clocks that are behind; short ones
+/// from less.
 const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Why something was not signed.
@@ -171,7 +172,7 @@ fn last(
         let seconds = u64::try_from(time.as_second()).unwrap_or_default();
         rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds)
     };
-    params.not_before = at(now.saturating_sub(BACKDATE).unwrap_or(now));
+    params.not_before = at(now.saturating_sub(BACKDATE.min(lifetime / 10)).unwrap_or(now));
     params.not_after = at(now.saturating_add(lifetime).unwrap_or(now));
     let mut serial = [0; 16];
     SystemRandom::new().fill(&mut serial).map_err(|_| AuthorityError::Random)?;

@@ -19,8 +19,6 @@ use crate::objects::time;
 use crate::store::{Change, ChangeKind, Signal, Start};
 
 const REQUESTS: &str = "certificatesigningrequests.certificates.k8s.io";
-/// How long certificates last, unless a request asks for less.
-const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 365);
 /// The least a request may ask for; upstream's limit.
 const SHORTEST: i64 = 600;
 
@@ -32,6 +30,8 @@ pub struct CertificateController {
     pub authority: Arc<Authority>,
     /// Whether requests of nodes are approved that policy lets them have.
     pub approves_nodes: bool,
+    /// How long certificates last, unless a request asks for less.
+    pub lifetime: SignedDuration,
 }
 
 /// Looks at every signing request, for as long as it is polled.
@@ -84,7 +84,7 @@ impl CertificateController {
         }
         let asked = json::at(object, "spec.expirationSeconds").as_i64();
         let asked = asked.map(|seconds| SignedDuration::from_secs(seconds.max(SHORTEST)));
-        let lifetime = asked.map_or(LIFETIME, |asked| asked.min(LIFETIME));
+        let lifetime = asked.map_or(self.lifetime, |asked| asked.min(self.lifetime));
         let usages = check::usages(&request);
         match self.authority.sign(&request.pem, usages, lifetime, self.api.now()) {
             Ok(certificate) => {

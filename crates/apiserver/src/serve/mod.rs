@@ -127,8 +127,8 @@ impl ApiServer {
             server.plain_url = Some(format!("http://{address}"));
             server.listen(listener, None, handler);
         }
-        let approves_nodes = settings.approves_nodes;
-        let controller = CertificateController { api, authority, approves_nodes };
+        let (approves_nodes, lifetime) = (settings.approves_nodes, settings.certificate_lifetime);
+        let controller = CertificateController { api, authority, approves_nodes, lifetime };
         server.tasks.spawn(certificates::run(controller));
         Ok(server)
     }

@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use jiff::SignedDuration;
+
 use crate::auth::StaticToken;
 use crate::certificates::Authority;
 use crate::http_api::Clock;
@@ -38,6 +40,8 @@ pub struct Settings {
     /// Whether certificates are approved that nodes ask for and policy lets them have,
     /// as upstream's controller manager does.
     pub approves_nodes: bool,
+    /// How long certificates last that it signs, unless a request asks for less.
+    pub certificate_lifetime: SignedDuration,
     /// Whether new pods are given a token of their service account, which must exist, as
     /// upstream's admission does.
     pub mounts_tokens: bool,
@@ -60,6 +64,7 @@ impl Default for Settings {
             store: None,
             remembered_changes: REMEMBERED,
             approves_nodes: false,
+            certificate_lifetime: SignedDuration::from_hours(24 * 365),
             mounts_tokens: false,
             clock: Arc::new(jiff::Timestamp::now),
             wrap: None,

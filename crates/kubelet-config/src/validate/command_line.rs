@@ -41,11 +41,11 @@ impl Check<'_> {
         }
     }
 
-    /// What a node needs to be given a certificate, which this release does not ask for.
+    /// The kubeconfig is what a bootstrap writes.
     fn bootstrap(&mut self) {
-        if self.flags.bootstrap_kubeconfig.is_some() {
-            let wrong = "this release does not obtain certificates by itself; give --kubeconfig \
-                         with the credentials of the node instead";
+        if self.flags.bootstrap_kubeconfig.is_some() && self.flags.kubeconfig.is_none() {
+            let wrong = "needs --kubeconfig to name the file that is written once the node has \
+                         its certificate";
             self.problems.push(Problem::flag("bootstrap-kubeconfig", wrong));
         }
     }

@@ -369,6 +369,11 @@ fn command_line() {
     };
     assert_eq!(with(&|f| f.kubeconfig = Some("/k".into())), "");
     assert!(with(&|f| f.bootstrap_kubeconfig = Some("/k".into())).contains("--kubeconfig"));
+    let both = |f: &mut Flags| {
+        f.bootstrap_kubeconfig = Some("/b".into());
+        f.kubeconfig = Some("/k".into());
+    };
+    assert_eq!(with(&both), "");
     assert!(with(&|f| f.cloud_provider = Some("aws".into())).contains("external"));
     assert_eq!(with(&|f| f.cloud_provider = Some("external".into())), "");
     assert!(with(&|f| f.exit_on_lock_contention = true).contains("--lock-file"));

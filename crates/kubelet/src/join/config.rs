@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api_client::{Access, KubeconfigError};
+use api_client::{Access, ApiError, KubeconfigError};
+use cluster::certificates::StoreError;
 use cluster::node::{NodeSettings, NodeTaint, Reserved, declared_features};
 use cluster::objects::Strategy;
 use kubelet_config::{Config, Flags};
@@ -13,6 +14,9 @@ use kubelet_model::quantity::Quantity;
 
 use crate::container_manager::allocatable::{self, kept_free};
 use crate::container_manager::{disk_bytes, machine_capacity};
+use crate::ports::{Clock as _, SystemClock};
+
+use super::certificates::{self, Credentials};
 
 /// Bytes of a kubeconfig that are read.
 const KUBECONFIG_MAX: u64 = 1 << 20;
@@ -21,28 +25,38 @@ const KUBECONFIG_MAX: u64 = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// It cannot be read.
-    #[error("--kubeconfig {}: {source}", .path.display())]
+    #[error("--{flag} {}: {source}", .path.display())]
     Unreadable {
+        /// Which flag names it.
+        flag: &'static str,
         /// Which.
         path: PathBuf,
         /// Why.
         source: std::io::Error,
     },
     /// It does not say how to reach an API server.
-    #[error("--kubeconfig {}: {source}", .path.display())]
+    #[error("--{flag} {}: {source}", .path.display())]
     Unusable {
+        /// Which flag names it.
+        flag: &'static str,
         /// Which.
         path: PathBuf,
         /// Why.
         source: KubeconfigError,
     },
+    /// The client certificate, or the kubeconfig that names it, cannot be kept.
+    #[error("client certificate: {0}")]
+    Store(#[from] StoreError),
+    /// There is no client for the API server.
+    #[error("API client: {0}")]
+    Client(#[from] ApiError),
 }
 
 /// How the node joins its cluster.
 #[derive(Debug, Clone)]
 pub struct JoinSettings {
-    /// How the API server is reached.
-    pub access: Access,
+    /// How the API server is reached, and as whom.
+    pub credentials: Credentials,
     /// How the node presents itself.
     pub node: NodeSettings,
     /// What pods cannot have.
@@ -74,7 +88,13 @@ pub fn settings(
     let gates = |name: &str| config.feature_gates.enabled(name);
     let qps = count(wire.event_record_qps).filter(|qps| *qps > 0);
     Ok(Some(JoinSettings {
-        access: access(path)?,
+        credentials: certificates::credentials(
+            path,
+            flags.bootstrap_kubeconfig.as_deref(),
+            &flags.cert_dir,
+            wire.rotate_certificates.unwrap_or(false),
+            SystemClock::new().wall(),
+        )?,
         node: node(config, flags, node_name, &gates),
         reserved: reserved(config, flags),
         strategy: match wire.config_map_and_secret_change_detection_strategy.as_deref() {
@@ -89,8 +109,9 @@ pub fn settings(
     }))
 }
 
-fn access(path: &Path) -> Result<Access, JoinError> {
-    let unreadable = |source| JoinError::Unreadable { path: path.to_owned(), source };
+/// What a kubeconfig says that a flag names.
+pub(super) fn access(flag: &'static str, path: &Path) -> Result<Access, JoinError> {
+    let unreadable = |source| JoinError::Unreadable { flag, path: path.to_owned(), source };
     let size = std::fs::metadata(path).map_err(unreadable)?.len();
     if size > KUBECONFIG_MAX {
         let why = format!("{size} bytes are more than a kubeconfig has");
@@ -98,8 +119,11 @@ fn access(path: &Path) -> Result<Access, JoinError> {
     }
     let text = std::fs::read(path).map_err(unreadable)?;
     let dir = path.parent().unwrap_or(Path::new("/"));
-    Access::parse(&text, dir)
-        .map_err(|source| JoinError::Unusable { path: path.to_owned(), source })
+    Access::parse(&text, dir).map_err(|source| JoinError::Unusable {
+        flag,
+        path: path.to_owned(),
+        source,
+    })
 }
 
 pub(super) fn node(

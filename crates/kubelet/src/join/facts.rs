@@ -16,6 +16,7 @@ use cri::v1;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
+use super::NodeCertificates;
 use crate::container_manager::{disk_bytes, machine_capacity};
 use crate::pleg::RuntimeStateReader;
 use crate::ports::{Fs, Ports, host_net};
@@ -41,6 +42,7 @@ pub(super) struct NodeFactsReader {
     /// Which volumes are in use.
     pub(super) attachments: Attachments,
     pub(super) asked: Mutex<Asked>,
+    pub(super) certificates: Arc<NodeCertificates>,
 }
 
 /// What the runtime said, and when.
@@ -75,6 +77,7 @@ impl Facts for NodeFactsReader {
                 runtime: state.problem.into_iter().collect(),
                 network: state.network_problem.into_iter().collect(),
                 storage: self.storage.iter().filter_map(|told| told.borrow().clone()).collect(),
+                soft: self.certificates.warning(),
                 ..Troubles::default()
             },
         }

@@ -5,6 +5,7 @@
 //! that pods use, events. Pods come and statuses go elsewhere: see pod_sources, pod_manager and
 //! status_manager. Upstream: cmd/kubelet/app, pkg/kubelet/kubelet_node_status.go.
 
+mod certificates;
 mod config;
 mod credentials;
 mod facts;
@@ -12,13 +13,14 @@ mod objects;
 mod own_node;
 mod reports;
 
+pub use certificates::NodeCertificates;
 pub use config::{JoinError, JoinSettings, settings};
 pub(crate) use own_node::admission_rules;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use api_client::{Api, ApiClient, ApiError, Clock, Spread};
+use api_client::{Api, ApiClient, Clock, Spread};
 use cluster::node::{self, NodeHandle, NodeParts};
 use cluster::objects::{Connect, Settings as ObjectSettings, ttl};
 use cluster::tokens::Tokens;
@@ -43,6 +45,8 @@ const AGENT: &str = concat!("klet/", env!("CARGO_PKG_VERSION"));
 pub struct Link {
     settings: JoinSettings,
     client: ApiClient,
+    connections: certificates::Client,
+    certificates: Arc<NodeCertificates>,
     clock: Clock,
 }
 
@@ -74,14 +78,14 @@ impl Link {
     /// A link that connects when it is first used.
     ///
     /// # Errors
-    /// The client cannot be made.
+    /// The client cannot be made, or its certificate cannot be kept.
     pub fn new(
         settings: JoinSettings,
-        ports_clock: Arc<dyn crate::ports::Clock>,
-    ) -> Result<Self, ApiError> {
-        let clock: Clock = Arc::new(move || ports_clock.wall());
-        let client = ApiClient::new(settings.access.clone(), AGENT, Arc::clone(&clock))?;
-        Ok(Self { settings, client, clock })
+        certificates: Arc<NodeCertificates>,
+    ) -> Result<Self, JoinError> {
+        let connections = certificates::Client::new(&settings.credentials, &certificates)?;
+        let (client, clock) = ((connections.connect)()?, Arc::clone(&certificates.clock));
+        Ok(Self { settings, client, connections, certificates, clock })
     }
 
     /// The API server, for the parts that ask it themselves.
@@ -93,7 +97,7 @@ impl Link {
     pub fn start(self, agent: AgentParts) -> NodeHandle {
         let AgentParts { ports, runtime, root_dir, objects, identity, events, .. } = agent;
         let AgentParts { recorder, node_news, csi_node, attachments, .. } = agent;
-        let Self { settings, client, clock } = self;
+        let Self { settings, client, connections, certificates, clock } = self;
         let tasks = ports.tasks.clone();
         let jitter = ports.jitter.clone();
         let spread: Spread = Arc::new(move |longest| jitter.below(longest));
@@ -109,6 +113,7 @@ impl Link {
             asked: Default::default(),
             storage: csi_node.clone(),
             attachments: attachments.clone(),
+            certificates: Arc::clone(&certificates),
             ports: ports.clone(),
         };
         let (handle, keeper) = node::start(NodeParts {
@@ -136,12 +141,11 @@ impl Link {
         }
         tasks.spawn(reports::poke_on_use(handle.clone(), attachments.clone()));
         tasks.spawn(reports::tell_attached(handle.clone(), attachments));
-        let (access, of_clock) = (settings.access.clone(), Arc::clone(&clock));
-        let first = api.clone();
+        let (first, open) = (api.clone(), Arc::clone(&connections.connect));
         let connect: Connect = Arc::new(move || {
             // Each connection carries so many watches only. A name that was sent once
             // can be sent again.
-            match ApiClient::new(access.clone(), AGENT, Arc::clone(&of_clock)) {
+            match open() {
                 Ok(client) => Arc::new(client),
                 Err(_) => Arc::clone(&first),
             }
@@ -167,6 +171,12 @@ impl Link {
                 }
             }),
         };
+        let (of, name) = (&settings.credentials, &settings.node.name);
+        let own = Arc::clone(&api);
+        if let Some(state) = certificates::start(&tasks, of, name, connections, own, &certificates)
+        {
+            tasks.spawn(reports::poke_on_certificate(handle.clone(), state));
+        }
         let of_node = handle.node();
         let (of_api, of_spread) = (Arc::clone(&api), Arc::clone(&spread));
         let keeper = ObjectKeeper {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use api_client::ApiClient;
 use async_trait::async_trait;
+use cluster::certificates::CertificateState;
 use cluster::events::{EventReport, Involved};
 use cluster::node::{NodeEvent, NodeHandle, Reports};
 use cri::Runtime;
@@ -190,5 +191,20 @@ pub(super) async fn poke_on_problem(
 ) {
     while problem.changed().await.is_ok() {
         handle.poke();
+    }
+}
+
+/// The node's status tells how its certificate came about: a change is written at once.
+pub(super) async fn poke_on_certificate(
+    handle: NodeHandle,
+    mut state: watch::Receiver<CertificateState>,
+) {
+    let mut known = state.borrow_and_update().warning();
+    while state.changed().await.is_ok() {
+        let now = state.borrow_and_update().warning();
+        if now != known {
+            handle.poke();
+            known = now;
+        }
     }
 }

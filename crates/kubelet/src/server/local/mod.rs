@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use cluster::node::NodeHandle;
 
+use crate::join::NodeCertificates;
 use crate::ports::{Clock, Fs};
 use crate::server::View;
 
@@ -46,6 +47,8 @@ pub struct Local {
     pub place: Arc<Place>,
     /// The node in its cluster; none on a node of its own.
     pub cluster: Option<NodeHandle>,
+    /// The node's certificates.
+    pub certificates: Arc<NodeCertificates>,
 }
 
 /// Where things are on this node.

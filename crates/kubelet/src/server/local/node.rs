@@ -64,6 +64,17 @@ pub(super) async fn node(State(local): State<Local>) -> Json<Explanation> {
         found.headline = "klet runs, but nobody tells it which pods to run.".to_owned();
         found.advice =
             vec!["Start it with --pod-manifest-path=DIR, and put manifests there.".to_owned()];
+    } else if let Some(lack) = local.certificates.client_lack() {
+        found.headline = "The node has no certificate that its API server accepts. Pods that it \
+                          knows keep running; new ones do not come."
+            .to_owned();
+        found.waiting_for = "a client certificate".to_owned();
+        found.last_error = Some(lack);
+        found.advice = vec![
+            "It is asked for by itself, again and again. Somebody has to approve the request, \
+             unless the cluster approves requests of nodes by itself."
+                .to_owned(),
+        ];
     } else if let Some(trouble) = health.as_ref().and_then(|health| health.troubles.first()) {
         found.headline = "The node is not in order with its API server. Pods that it knows keep \
                           running; new ones do not come."
@@ -79,6 +90,7 @@ pub(super) async fn node(State(local): State<Local>) -> Json<Explanation> {
         found.headline = format!("klet runs {} pods; the runtime answers.", pods.len());
     }
     found.also.extend(health.iter().map(standing));
+    found.also.extend(local.certificates.lines());
     found.also.extend(broken.into_iter().skip(1));
     if !unwell.is_empty() {
         found

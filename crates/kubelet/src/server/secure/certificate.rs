@@ -1,7 +1,7 @@
 //! The serving certificate and the authority of clients, from files.
 //!
 //! Without files a certificate is made, self-signed, and kept, so that it stays the
-//! same over restarts. Upstream: initializeServerTLS in cmd/kubelet/app/server.go.
+//! same over restarts; unless the cluster signs it, which is not this module's affair. Upstream: initializeServerTLS in cmd/kubelet/app/server.go.
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -46,7 +46,8 @@ pub enum CertificateError {
 /// The files, and what was last read from them.
 pub(super) struct Files {
     tls: Arc<Tls>,
-    serving: (PathBuf, PathBuf),
+    /// Certificate and key; none if somebody else keeps them.
+    serving: Option<(PathBuf, PathBuf)>,
     given: bool,
     client_ca: Option<PathBuf>,
     seen: (Vec<u8>, Vec<u8>),
@@ -61,7 +62,7 @@ impl Files {
         Self {
             tls,
             given: settings.files.is_some(),
-            serving: settings.files.clone().unwrap_or_else(own),
+            serving: (!settings.signed).then(|| settings.files.clone().unwrap_or_else(own)),
             client_ca: settings.client_ca.clone(),
             seen: Default::default(),
             seen_ca: Vec::new(),
@@ -106,7 +107,8 @@ impl Files {
     }
 
     fn read_serving(&mut self, fs: &dyn Fs) -> Result<(), SecureError> {
-        let (certificate, key) = (pem(fs, &self.serving.0)?, pem(fs, &self.serving.1)?);
+        let Some((certificate, key)) = &self.serving else { return Ok(()) };
+        let (certificate, key) = (pem(fs, certificate)?, pem(fs, key)?);
         if (&certificate, &key) != (&self.seen.0, &self.seen.1) {
             self.tls.serving().set(&certificate, &key)?;
             self.seen = (certificate, key);
@@ -127,7 +129,7 @@ impl Files {
 
     /// Makes a certificate, unless one is there that can be used.
     fn make(&self, fs: &dyn Fs, node_name: &str, now: Timestamp) -> Result<(), CertificateError> {
-        let (certificate, key) = &self.serving;
+        let Some((certificate, key)) = &self.serving else { return Ok(()) };
         let old = |path: &Path| fs.read(path, PEM_MAX);
         if let (Ok(certificate), Ok(key)) = (old(certificate), old(key)) {
             let usable: Result<(), PemError> = self.tls.serving().set(&certificate, &key);
@@ -190,7 +192,7 @@ mod tests {
         let tls = Arc::new(Tls::new(&TlsOptions::default()).unwrap());
         Files {
             tls,
-            serving: (dir.join("pki").join(CERTIFICATE), dir.join("pki").join(KEY)),
+            serving: Some((dir.join("pki").join(CERTIFICATE), dir.join("pki").join(KEY))),
             given: false,
             client_ca: Some(dir.join("ca.crt")),
             seen: Default::default(),
@@ -234,7 +236,7 @@ mod tests {
         // A serving certificate that is broken does not keep a new authority out.
         let (other, _) = self_signed("other", Timestamp::now()).unwrap();
         std::fs::write(&at, &other).unwrap();
-        std::fs::write(&all.serving.1, "odd").unwrap();
+        std::fs::write(&all.serving.as_ref().unwrap().1, "odd").unwrap();
         all.reload(&RealFs);
         assert!(!all.told.is_empty());
         assert_eq!(all.seen_ca, other.as_bytes());

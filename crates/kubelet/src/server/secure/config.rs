@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cluster::certificates::StoreError;
 use kubelet_config::{Config, Flags};
 use node_server::{Handlers, PemError, TlsOptions, TlsOptionsError};
 
@@ -21,6 +22,9 @@ pub enum SecureError {
     /// A certificate cannot be had.
     #[error("{0}")]
     Certificate(#[from] CertificateError),
+    /// A certificate that is signed cannot be kept.
+    #[error("serving certificate: {0}")]
+    Store(#[from] StoreError),
     /// Access is to be reviewed, and there is nobody to do it.
     #[error(
         "authorization.mode Webhook needs an API server; give --kubeconfig, or set AlwaysAllow"
@@ -45,8 +49,12 @@ pub struct SecureSettings {
     pub tls: TlsOptions,
     /// Certificate and key; without them one is made.
     pub files: Option<(PathBuf, PathBuf)>,
-    /// Where a certificate that is made is kept.
+    /// Where a certificate that is made or signed is kept.
     pub cert_dir: PathBuf,
+    /// The cluster signs the certificate.
+    pub signed: bool,
+    /// A certificate without addresses may be asked for.
+    pub dns_only: bool,
     /// Who signs clients' certificates.
     pub client_ca: Option<PathBuf>,
     /// Whether somebody unknown is somebody.
@@ -97,6 +105,9 @@ pub fn settings(config: &Config, flags: &Flags) -> Option<SecureSettings> {
         },
         files: path(&wire.tls_cert_file).zip(path(&wire.tls_private_key_file)),
         cert_dir: flags.cert_dir.clone(),
+        signed: wire.server_tls_bootstrap.unwrap_or(false)
+            && gate("RotateKubeletServerCertificate"),
+        dns_only: gate("AllowDNSOnlyNodeCSR"),
         client_ca: path(&x509.client_ca_file),
         anonymous: authentication.anonymous.and_then(|a| a.enabled).unwrap_or(false),
         reviews_tokens: webhook.enabled.unwrap_or(true),

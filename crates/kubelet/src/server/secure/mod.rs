@@ -2,12 +2,14 @@
 //!
 //! Owns nothing but the wiring: the crate node-server listens, authenticates and
 //! authorizes, this module answers from what the agent knows. The serving certificate
-//! and the authority of clients are read again when their files change.
+//! and the authority of clients are read again when their files change; or the cluster
+//! signs the certificate.
 //! Upstream: pkg/kubelet/server, cmd/kubelet/app/server.go.
 
 mod certificate;
 mod config;
 mod pods;
+mod serving;
 mod stats;
 mod view;
 
@@ -52,6 +54,9 @@ pub async fn serve(
     let now = local.clock.wall();
     let mut files = certificate::Files::new(&settings, Arc::clone(&tls));
     files.load(&*local.fs, &local.place.node_name, now)?;
+    if settings.signed {
+        serving::start(tasks, &settings, &tls, api.clone(), &local)?;
+    }
     let address = settings.address;
     let busy = |source| SecureError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(busy)?;
