@@ -256,6 +256,7 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         env_files: config.feature_gates.enabled("EnvFiles"),
         user_ids: user_ids(wire.user_namespaces.as_ref().and_then(|users| users.ids_per_pod))?,
         machine: machine::read(&RealFs),
+        offline_autonomy: flags.offline_autonomy,
     })
 }
 

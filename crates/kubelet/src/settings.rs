@@ -74,6 +74,8 @@ pub struct Settings {
     pub user_ids: UserIds,
     /// What the machine is.
     pub machine: Machine,
+    /// Pods of the API server are kept on disk, to start again without it.
+    pub offline_autonomy: bool,
 }
 
 /// The host's user ids that pods may be given, in blocks of equal size.
@@ -143,6 +145,7 @@ impl Settings {
             env_files: true,
             user_ids: UserIds::above_the_host(65_536),
             machine: Machine::default(),
+            offline_autonomy: false,
         }
     }
 }

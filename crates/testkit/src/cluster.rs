@@ -35,6 +35,11 @@ impl Cluster {
     /// A node that has joined, of an API server that differs from the usual one, with
     /// further fields in its configuration.
     pub fn start_with(options: ApiOptions, config: Value) -> Result<Self> {
+        Self::start_switched(options, config, &[])
+    }
+
+    /// The same, with flags that are either there or not.
+    pub fn start_switched(options: ApiOptions, config: Value, switches: &[&str]) -> Result<Self> {
         let mut node = Node::start_with(NodeOptions { klet_absent: true, ..Default::default() })?;
         let api = TestApi::start(node.containerd.dir(), options)?;
         api.ask(Call::post(
@@ -58,6 +63,9 @@ impl Cluster {
         upstream::extend(&mut all, &config);
         node.klet.add_flag("cert-dir", &node.containerd.dir().join("pki"));
         node.klet.configure(all)?;
+        for switch in switches {
+            node.klet.add_switch(switch);
+        }
         node.klet.launch()?;
         node.klet.wait_healthy()?;
         Ok(Self { node, api, port })
