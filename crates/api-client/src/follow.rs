@@ -133,6 +133,9 @@ impl Follower {
                 let begun = self.watch.take().map(|(begun, _)| begun);
                 if begun.is_some_and(|begun| begun.elapsed() < SHORT) {
                     self.pause(None);
+                } else {
+                    // It lasted: the server is well.
+                    self.failures = 0;
                 }
                 None
             }

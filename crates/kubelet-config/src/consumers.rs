@@ -106,6 +106,7 @@ pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
     ("lock-file", Some("klet::process")),
     ("exit-on-lock-contention", Some("klet::process")),
     ("housekeeping-interval", None),
+    ("offline-autonomy", Some("kubelet::offline")),
 ];
 
 /// The feature gates that change something, and who acts on them.

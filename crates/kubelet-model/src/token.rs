@@ -3,7 +3,9 @@
 //! Pure. A token is an object like others that a pod's files come from; which one it
 //! is follows from what was asked for.
 
-use crate::object::{ObjectKey, ObjectKind};
+use std::collections::BTreeMap;
+
+use crate::object::{ConfigObject, ObjectKey, ObjectKind};
 
 /// Under which value an object keeps its token.
 pub const TOKEN: &str = "token";
@@ -43,6 +45,18 @@ impl TokenAsk {
         let (account, pod, uid, seconds) = (next()?, next()?, next()?, next()?.parse().ok()?);
         let (namespace, audience) = (key.namespace.clone(), next()?);
         Some(Self { namespace, account, audience, seconds, pod, uid })
+    }
+}
+
+/// Stands for a token that cannot be had for now: its file is left out until there is
+/// one. Nobody gives tokens while the API server is away.
+pub fn withheld(key: &ObjectKey) -> ConfigObject {
+    ConfigObject {
+        key: key.clone(),
+        uid: String::new(),
+        secret_type: String::new(),
+        data: BTreeMap::new(),
+        binary: BTreeMap::new(),
     }
 }
 

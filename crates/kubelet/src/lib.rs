@@ -10,6 +10,7 @@ mod metered;
 pub mod progress;
 pub mod object_cache;
 pub mod cluster_lists;
+pub mod offline;
 pub mod pod_sources;
 pub mod pleg;
 pub mod container_logs;

@@ -261,6 +261,7 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         user_ids: user_ids(wire.user_namespaces.as_ref().and_then(|users| users.ids_per_pod))?,
         selinux_mount_all: config.feature_gates.enabled("SELinuxMount"),
         machine: machine::read(&RealFs),
+        offline_autonomy: flags.offline_autonomy,
     })
 }
 

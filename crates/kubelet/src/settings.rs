@@ -84,6 +84,8 @@ pub struct Settings {
     pub selinux_mount_all: bool,
     /// What the machine is.
     pub machine: Machine,
+    /// Pods of the API server are kept on disk, to start again without it.
+    pub offline_autonomy: bool,
 }
 
 /// The host's user ids that pods may be given, in blocks of equal size.
@@ -160,6 +162,7 @@ impl Settings {
             user_ids: UserIds::above_the_host(65_536),
             selinux_mount_all: false,
             machine: Machine::default(),
+            offline_autonomy: false,
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::join::AgentParts;
 use crate::metered::Metered;
 use crate::metrics::Metrics;
 use crate::object_cache::Objects;
+use crate::offline::{self, Files, Keeper, Offline};
 use crate::pleg::{Observations, RuntimeStateReader};
 use crate::plugin_manager::Drivers;
 use crate::pod_manager::{ApiCopies, Mirrors};
@@ -47,6 +48,7 @@ pub struct Agent {
     killer: PodKiller,
     reports: admission::Reports,
     csi_node: Option<CsiNodeHandle>,
+    offline: Offline,
 }
 
 impl Agent {
@@ -64,8 +66,9 @@ impl Agent {
         let source = ports.api.clone().map(|api| {
             let jitter = ports.jitter.clone();
             let spread: Spread = Arc::new(move |longest| jitter.below(longest));
-            ApiSource { api, copies: ApiCopies::default(), spread }
+            ApiSource { api, copies: ApiCopies::default(), spread, fall_back: None }
         });
+        let (offline, source, kept) = open_kept(&settings, &ports, &recorder, source);
         let (desired, objects) = pod_sources::start(&settings, &ports, &recorder, source.clone());
         if source.is_some() {
             objects.expect_cluster();
@@ -89,6 +92,13 @@ impl Agent {
             handle
         });
         if let Some(ApiSource { api, copies, .. }) = source {
+            if let Some(files) = kept {
+                let (desired, statuses, copies) =
+                    (desired.clone(), statuses.clone(), copies.clone());
+                let (objects, recorder) = (objects.clone(), recorder.clone());
+                let keeper = Keeper { files, desired, objects, statuses, copies, recorder };
+                ports.tasks.spawn_vital("keeper of pods", keeper.run());
+            }
             let (statuses, jitter) = (statuses.clone(), ports.jitter.clone());
             let writer = StatusWriter {
                 api: Arc::clone(&api),
@@ -143,6 +153,7 @@ impl Agent {
             killer,
             reports,
             csi_node,
+            offline,
         }
     }
 
@@ -188,6 +199,28 @@ impl Agent {
             progress: self.progress.clone(),
             url_news: self.url_news.clone(),
             volumes: self.volumes.clone(),
+            offline: self.offline.clone(),
         }
     }
+}
+
+/// What is kept for the time without an API server, if the user wants that; else what
+/// an earlier life kept goes.
+fn open_kept(
+    settings: &Settings,
+    ports: &Ports,
+    recorder: &Recorder,
+    source: Option<ApiSource>,
+) -> (Offline, Option<ApiSource>, Option<Files>) {
+    let Some(source) = source.clone().filter(|_| settings.offline_autonomy) else {
+        if let Err(error) = offline::discard(&*ports.fs, &settings.root_dir) {
+            tracing::error!(%error, "kept pods not removed; remove them by hand");
+        }
+        return (Offline::default(), source, None);
+    };
+    let events = NodeEvents::new(recorder.clone(), &settings.node_name);
+    let clock = Arc::clone(&ports.clock);
+    let (offline, opened) = offline::open(Arc::clone(&ports.fs), clock, settings, events);
+    let (fall_back, files) = opened.unzip();
+    (offline, Some(ApiSource { fall_back, ..source }), files)
 }

@@ -35,9 +35,17 @@ impl Cluster {
     /// A node that has joined, of an API server that differs from the usual one, with
     /// further fields in its configuration.
     pub fn start_with(options: ApiOptions, config: Value) -> Result<Self> {
+        Self::start_switched(options, config, &[])
+    }
+
+    /// The same, with flags that are either there or not.
+    pub fn start_switched(options: ApiOptions, config: Value, switches: &[&str]) -> Result<Self> {
         Self::start_as(options, config, |node, api| {
             let kubeconfig = api.node_kubeconfig(node.klet.node_name())?;
             node.klet.add_flag("kubeconfig", &kubeconfig);
+            for switch in switches {
+                node.klet.add_switch(switch);
+            }
             Ok(())
         })
     }

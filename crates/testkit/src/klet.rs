@@ -97,6 +97,17 @@ impl Klet {
         self.flags.push(format!("--{flag}={}", value.display()));
     }
 
+    /// Adds a flag that is either there or not, for the next launch.
+    pub fn add_switch(&mut self, flag: &str) {
+        self.flags.push(format!("--{flag}"));
+    }
+
+    /// Takes a flag away, for the next launch.
+    pub fn drop_flag(&mut self, flag: &str) {
+        let plain = format!("--{flag}");
+        self.flags.retain(|one| one.split('=').next() != Some(plain.as_str()));
+    }
+
     /// Has it look for programs here before anywhere else, from the next launch on.
     pub fn put_first_in_path(&mut self, dir: &Path) {
         self.tools = Some(dir.to_owned());

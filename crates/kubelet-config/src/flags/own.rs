@@ -56,6 +56,8 @@ pub struct Flags {
     pub experimental_allocatable_ignore_eviction: bool,
     /// `--housekeeping-interval`.
     pub housekeeping_interval: GoDuration,
+    /// `--offline-autonomy`.
+    pub offline_autonomy: bool,
     /// All flags that were given, with their values, secrets masked.
     pub given: BTreeMap<&'static str, String>,
 }
@@ -85,6 +87,7 @@ impl Default for Flags {
             experimental_mounter_path: None,
             experimental_allocatable_ignore_eviction: false,
             housekeeping_interval: GoDuration::from_secs(10),
+            offline_autonomy: false,
             given: BTreeMap::new(),
         }
     }
@@ -147,6 +150,7 @@ impl Flags {
                 self.experimental_allocatable_ignore_eviction = yes()
             }
             "housekeeping-interval" => self.housekeeping_interval = duration(),
+            "offline-autonomy" => self.offline_autonomy = yes(),
             _ => return false,
         }
         true

@@ -1,6 +1,7 @@
 //! Every flag of the kubelet: name, kind, what it sets, and its help.
 //!
-//! A table of facts; names and targets are upstream's, the words are ours.
+//! A table of facts; names and targets are upstream's, besides those of the area
+//! [`KLET`]; the words are ours.
 //! Upstream: cmd/kubelet/app/options.
 
 use super::value::Kind::{self, *};
@@ -45,6 +46,8 @@ const NETWORK: &str = "Networking";
 const VOLUMES: &str = "Volumes";
 const HOST: &str = "Process and host";
 const LOGS: &str = "Logging";
+/// Of these, upstream has none.
+pub(super) const KLET: &str = "klet's own";
 const IGNORED: &str = "Accepted without effect";
 
 const fn cfg(
@@ -226,6 +229,8 @@ pub static FLAGS: &[Flag] = &[
     cfg("log-text-info-buffer-size", Quantity, "logging.options.text.infoBufferSize", LOGS, "Buffer for the rest, in text format; needs LoggingAlphaOptions"),
     cfg("log-json-split-stream", Bool, "logging.options.json.splitStream", LOGS, "In JSON format, errors to stderr and the rest to stdout; needs LoggingAlphaOptions"),
     cfg("log-json-info-buffer-size", Quantity, "logging.options.json.infoBufferSize", LOGS, "Buffer for the rest, in JSON format; needs LoggingAlphaOptions"),
+
+    own("offline-autonomy", Bool, KLET, "Keep assigned pods on disk, with the objects they use, Secrets included, and start them again after a reboot without an API server"),
 
     none("application-metrics-count-limit", Int64),
     none("boot-id-file", Text),

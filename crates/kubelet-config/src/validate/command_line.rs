@@ -20,6 +20,10 @@ impl Check<'_> {
             let wrong = "needs --lock-file to name the file to watch";
             self.problems.push(Problem::flag("exit-on-lock-contention", wrong));
         }
+        if flags.offline_autonomy && flags.kubeconfig.is_none() {
+            let wrong = "needs --kubeconfig: a node of its own has no API server to do without";
+            self.problems.push(Problem::flag("offline-autonomy", wrong));
+        }
         let root = &flags.root_dir;
         if !root.is_absolute()
             || clean(root) != *root

@@ -377,6 +377,7 @@ fn command_line() {
     assert!(with(&|f| f.cloud_provider = Some("aws".into())).contains("external"));
     assert_eq!(with(&|f| f.cloud_provider = Some("external".into())), "");
     assert!(with(&|f| f.exit_on_lock_contention = true).contains("--lock-file"));
+    assert!(with(&|f| f.offline_autonomy = true).contains("--kubeconfig"));
     assert!(with(&|f| f.root_dir = "var/lib".into()).contains("absolute"));
     assert!(with(&|f| f.root_dir = "/var/../lib".into()).contains("without . and .."));
     assert!(with(&|f| f.hostname_override = Some("  ".into())).contains("not a host name"));

@@ -463,6 +463,10 @@ impl OpenFile for SimOpenFile {
     fn mode(&self) -> Result<u32> {
         Ok(0o640)
     }
+
+    fn owner(&self) -> Result<u32> {
+        Ok(0)
+    }
 }
 
 impl NewFile for SimOpenFile {

@@ -28,6 +28,9 @@ const RETRY: Duration = Duration::from_secs(10);
 const LATE_MAX: u32 = 3;
 /// The shortest time between two requests for a token.
 const TOKEN_PAUSE: Duration = Duration::from_secs(1);
+/// After a failure it doubles up to the longest: a node has many tokens, and a server
+/// that is away must not be asked by all of them all the time.
+const TOKEN_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Hands what the server says to the cache.
 struct Told(Arc<Answers>);
@@ -69,9 +72,10 @@ impl ObjectKeeper {
         let (wanted, reader) = watch::channel(Wanted::default());
         let listener = Arc::new(Told(Arc::clone(&answers)));
         let (keeper, reader) =
-            objects::new(self.connect, self.settings, reader, listener, self.spread);
+            objects::new(self.connect, self.settings, reader, listener, self.spread.clone());
         let (made, makers) = credentials::new(self.makers, &answers);
-        let asks = Asks { reader, tokens: self.tokens, answers, clock: self.clock };
+        let (tokens, clock, spread) = (self.tokens, self.clock, self.spread);
+        let asks = Asks { reader, tokens, answers, clock, spread };
         tokio::join!(keeper.run(), makers, follow(&self.cache, &wanted, made, &asks));
     }
 }
@@ -82,6 +86,7 @@ struct Asks {
     tokens: Arc<Tokens>,
     answers: Arc<Answers>,
     clock: Arc<dyn Clock>,
+    spread: api_client::Spread,
 }
 
 /// Asks for what somebody follows, for as long as somebody does.
@@ -178,9 +183,11 @@ impl Asks {
     /// Asks for a token, and for another before it ends.
     async fn keep_token(&self, key: &ObjectKey, ask: &TokenAsk) {
         let request = request(ask);
+        let mut failures = 0_u32;
         loop {
             let pause = match self.tokens.get(&request).await {
                 Ok(token) => {
+                    failures = 0;
                     self.answers.know(key, Some(Arc::new(object(key, &token))));
                     let next = self.tokens.next_refresh(&request);
                     let left = next.map(|at| at.duration_since(self.clock.wall()));
@@ -188,7 +195,10 @@ impl Asks {
                 }
                 Err(error) => {
                     self.answers.fail(key, &error.to_string());
-                    RETRY
+                    failures = failures.saturating_add(1);
+                    let pause = TOKEN_PAUSE.saturating_mul(1 << failures.min(10));
+                    let pause = pause.min(TOKEN_PAUSE_MAX);
+                    pause + (self.spread)(pause / 2)
                 }
             };
             sleep(pause.max(TOKEN_PAUSE)).await;

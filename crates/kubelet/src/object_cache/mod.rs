@@ -39,15 +39,30 @@ struct State {
     in_cluster: bool,
     /// What it has answered for.
     answered: BTreeSet<ObjectKey>,
+    /// What it said in another life of the agent, or that there was none: counts
+    /// until it answers.
+    kept: Kept,
+    /// It has not spoken in this life, and pods run from what was kept.
+    offline: bool,
     followers: Followers<BTreeSet<ObjectKey>>,
+    /// How often it said something new.
+    news: watch::Sender<u64>,
 }
+
+/// Objects of another life of the agent; `None` for one that was not there.
+pub type Kept = BTreeMap<ObjectKey, Option<Arc<ConfigObject>>>;
 
 /// Returns from `changed` once one of the objects has changed.
 pub type ObjectWatch = Following<BTreeSet<ObjectKey>>;
 
 impl State {
     fn get(&self, key: &ObjectKey) -> Option<&Arc<ConfigObject>> {
-        self.by_source.values().find_map(|objects| objects.get(key))
+        let found = self.by_source.values().find_map(|objects| objects.get(key));
+        found.or_else(|| self.kept(key)?.as_ref())
+    }
+
+    fn kept(&self, key: &ObjectKey) -> Option<&Option<Arc<ConfigObject>>> {
+        self.kept.get(key).filter(|_| !self.answered.contains(key))
     }
 
     fn hidden(&self) -> BTreeSet<(Source, ObjectKey)> {
@@ -83,6 +98,9 @@ impl Objects {
         if let Some(found) = state.get(key) {
             return Ok(Some(Arc::clone(found)));
         }
+        if state.kept(key).is_some() {
+            return Ok(None);
+        }
         match state.unknown.get(key) {
             Some(why) => Err(why.clone()),
             None if state.in_cluster && !state.answered.contains(key) => Err(not_yet(key)),
@@ -94,7 +112,43 @@ impl Objects {
     pub fn is_awaited(&self, key: &ObjectKey) -> bool {
         let state = self.lock();
         let known = state.answered.contains(key) || state.unknown.contains_key(key);
-        state.in_cluster && !known && state.get(key).is_none()
+        state.in_cluster && !known && state.get(key).is_none() && state.kept(key).is_none()
+    }
+
+    /// An object, or nothing if there is none, as whoever decides about it has said in
+    /// this life of the agent; `None` until then.
+    pub fn told(&self, key: &ObjectKey) -> Option<Option<Arc<ConfigObject>>> {
+        let state = self.lock();
+        let found = state.by_source.values().find_map(|objects| objects.get(key));
+        (found.is_some() || state.answered.contains(key)).then(|| found.cloned())
+    }
+
+    /// Changes whenever an API server has said something new.
+    pub fn news(&self) -> watch::Receiver<u64> {
+        self.lock().news.subscribe()
+    }
+
+    /// The API server is away: these count until it answers.
+    pub fn fall_back(&self, kept: Kept) {
+        let mut state = self.lock();
+        let keys: BTreeSet<ObjectKey> = kept.keys().cloned().collect();
+        (state.kept, state.offline) = (kept, true);
+        state.followers.tell(|wanted| !wanted.is_disjoint(&keys));
+    }
+
+    /// The API server has spoken. What it has not answered for yet still counts for
+    /// whoever follows it, but nobody starts without a token any more.
+    pub fn end_fall_back(&self) {
+        let wanted = self.wanted();
+        let mut state = self.lock();
+        state.offline = false;
+        let stays = |key: &ObjectKey| {
+            key.kind != ObjectKind::ServiceAccountToken && wanted.contains(key)
+        };
+        let gone = state.kept.keys().filter(|key| !stays(key)).cloned();
+        let gone: BTreeSet<ObjectKey> = gone.collect();
+        state.kept.retain(|key, _| stays(key));
+        state.followers.tell(|wanted| !wanted.is_disjoint(&gone));
     }
 
     /// Everything that anybody follows.
@@ -153,6 +207,7 @@ impl Answers {
         self.change(key, |state| {
             state.unknown.remove(key);
             state.answered.insert(key.clone());
+            state.kept.remove(key);
             let all = state.by_source.entry(Source::Api).or_default();
             match object {
                 Some(object) => drop(all.insert(key.clone(), object)),
@@ -179,6 +234,9 @@ impl Answers {
         self.change(key, |state| {
             state.unknown.remove(key);
             state.answered.remove(key);
+            if !state.offline {
+                state.kept.remove(key);
+            }
             state.by_source.entry(Source::Api).or_default().remove(key);
         });
     }
@@ -193,6 +251,7 @@ impl Answers {
         change(&mut state);
         if look(&state) != before {
             state.followers.tell(|keys| keys.contains(key));
+            state.news.send_modify(|count| *count += 1);
         }
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! Follows them by watch, keeps the newest version of each, and hands the whole set
 //! on whenever something changed that pods depend on. Mirrors of static pods come
-//! the same way and are only noted. Upstream: pkg/kubelet/config/apiserver.go.
+//! the same way and are only noted. If the server does not answer as the agent starts,
+//! pods that were kept stand in for it until it does. Upstream: pkg/kubelet/config/apiserver.go.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api_client::{Api, Follower, News, Selection, Spread};
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
@@ -13,8 +15,11 @@ use kubelet_model::manifest::from_api;
 use kubelet_model::{PodUid, Source};
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 
 use super::merge::SourceUpdate;
+use crate::object_cache::Objects;
+use crate::offline::FallBack;
 use crate::pod_manager::{ApiCopies, ApiCopy};
 use crate::status_manager::is_owned_condition;
 
@@ -25,21 +30,54 @@ pub(super) struct Config {
     pub(super) api: Arc<dyn Api>,
     pub(super) spread: Spread,
     pub(super) copies: ApiCopies,
+    /// Where objects of kept pods go.
+    pub(super) objects: Objects,
+    /// Pods kept for the time without a server, if any are.
+    pub(super) fall_back: Option<FallBack>,
 }
+
+/// How long the server may take at the start before kept pods are started.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(config: Config, sender: mpsc::Sender<SourceUpdate>) {
     let selection = Selection {
         path: "/api/v1/pods".to_owned(),
         query: vec![("fieldSelector", format!("spec.nodeName={}", config.node_name))],
     };
+    let Config { objects, fall_back, .. } = config;
     let mut follower = Follower::new(config.api, selection, config.spread);
     let mut bound = Bound { copies: config.copies, ..Bound::default() };
     let mut said = String::new();
+    // Until the server has spoken for the first time.
+    let mut silent = fall_back.is_some();
+    let patience = Instant::now() + PATIENCE;
     loop {
-        let changed = match follower.next().await {
-            News::All(objects) => {
+        let news = tokio::select! { biased;
+            news = follower.next() => Some(news),
+            // What was asked for is asked for again.
+            () = sleep_until(patience), if silent => None,
+        };
+        if silent && matches!(news, None | Some(News::Failing(_))) {
+            silent = false;
+            let kept = fall_back.as_ref().and_then(|fall_back| fall_back.begin(&objects));
+            if let Some(kept) = kept {
+                bound.fall_back(kept);
+                // Not complete: what else runs here is left as it is.
+                let update = SourceUpdate { complete: false, ..bound.update() };
+                if sender.send(update).await.is_err() {
+                    return;
+                }
+            }
+        }
+        let Some(news) = news else { continue };
+        let changed = match news {
+            News::All(all) => {
                 said.clear();
-                bound.replace(objects)
+                silent = false;
+                if let Some(fall_back) = &fall_back {
+                    fall_back.end(&objects);
+                }
+                bound.replace(all)
             }
             News::Put(object) => bound.put(object),
             News::Gone(object) => bound.remove(&object),
@@ -55,14 +93,8 @@ pub(super) async fn run(config: Config, sender: mpsc::Sender<SourceUpdate>) {
                 false
             }
         };
-        let update = || SourceUpdate {
-            source: Source::Api,
-            pods: bound.pods.values().cloned().collect(),
-            objects: Vec::new(),
-            complete: true,
-        };
         // Whoever takes it is gone only when the agent ends.
-        if changed && sender.send(update()).await.is_err() {
+        if changed && sender.send(bound.update()).await.is_err() {
             return;
         }
     }
@@ -76,6 +108,21 @@ struct Bound {
 }
 
 impl Bound {
+    fn update(&self) -> SourceUpdate {
+        SourceUpdate {
+            source: Source::Api,
+            pods: self.pods.values().cloned().collect(),
+            objects: Vec::new(),
+            complete: true,
+        }
+    }
+
+    /// Takes pods of another life of the agent: the server has not spoken yet.
+    fn fall_back(&mut self, kept: Vec<Arc<Pod>>) {
+        let uid = |pod: &Pod| PodUid::new(pod.metadata.uid.as_deref().unwrap_or_default());
+        self.pods = kept.into_iter().map(|pod| (uid(&pod), pod)).collect();
+    }
+
     fn replace(&mut self, objects: Vec<Value>) -> bool {
         let (mut pods, mut copies) = (BTreeMap::new(), Vec::new());
         for object in objects {
@@ -160,6 +207,11 @@ fn noted_status(old: Option<&PodStatus>, new: PodStatus) -> PodStatus {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use api_client::{ApiError, Call, Watching};
+    use async_trait::async_trait;
     use serde_json::json;
 
     use super::*;
@@ -200,5 +252,92 @@ mod tests {
         assert!(bound.copies.get(&PodUid::new("u")).is_some());
         bound.replace(Vec::new());
         assert!(bound.pods.is_empty());
+    }
+
+    /// Answers lists as it is told, and then nothing any more.
+    struct Scripted(Mutex<VecDeque<Result<Value, ApiError>>>);
+
+    #[async_trait]
+    impl Api for Scripted {
+        async fn call(&self, _: Call) -> Result<Value, ApiError> {
+            let next = self.0.lock().unwrap().pop_front();
+            match next {
+                Some(answer) => answer,
+                None => std::future::pending().await,
+            }
+        }
+        async fn watch(&self, _: &str) -> Result<Box<dyn Watching>, ApiError> {
+            std::future::pending().await
+        }
+    }
+
+    fn start(
+        answers: Vec<Result<Value, ApiError>>,
+        fall_back: Option<FallBack>,
+    ) -> (impl Future<Output = ()>, mpsc::Receiver<SourceUpdate>) {
+        let (sender, updates) = mpsc::channel(3);
+        let config = Config {
+            node_name: "n".to_owned(),
+            api: Arc::new(Scripted(Mutex::new(answers.into()))),
+            spread: Arc::new(|_| Duration::ZERO),
+            copies: ApiCopies::default(),
+            objects: Objects::default(),
+            fall_back,
+        };
+        (run(config, sender), updates)
+    }
+
+    fn told(update: &SourceUpdate) -> (Vec<&str>, bool) {
+        let uids = update.pods.iter().map(|pod| pod.metadata.uid.as_deref().unwrap_or_default());
+        (uids.collect(), update.complete)
+    }
+
+    fn named(uid: &str) -> Value {
+        let mut pod = object("Running", "True");
+        pod["metadata"]["uid"] = uid.into();
+        pod
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn kept_pods_stand_in_until_the_server_has_spoken() {
+        let kept = || FallBack::for_test(vec![Arc::new(from_api(named("kept")).unwrap())]);
+        let refused = || Err(ApiError::Unusable("as the test wants".to_owned()));
+        let list = || Ok(json!({"metadata": {"resourceVersion": "1"}, "items": [named("new")]}));
+        // What the server says; whether kept pods stand in.
+        for (answers, stands_in) in [
+            (vec![list()], false),
+            (vec![refused(), refused(), list()], true),
+            (vec![], true),
+        ] {
+            let answers_all = !answers.is_empty();
+            let (fall_back, offline) = kept();
+            let (run, mut updates) = start(answers, Some(fall_back));
+            tokio::select! {
+                () = run => panic!("it ended"),
+                () = async {
+                    if stands_in {
+                        let update = updates.recv().await.unwrap();
+                        assert_eq!(told(&update), (vec!["kept"], false), "others are left alone");
+                        assert!(offline.running().is_some());
+                    }
+                    if answers_all {
+                        let update = updates.recv().await.unwrap();
+                        assert_eq!(told(&update), (vec!["new"], true));
+                        assert_eq!(offline.running(), None);
+                    }
+                } => {}
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_kept_pods_nothing_stands_in() {
+        let refused = Err(ApiError::Unusable("as the test wants".to_owned()));
+        let (run, mut updates) = start(vec![refused], None);
+        tokio::select! {
+            () = run => panic!("it ended"),
+            update = updates.recv() => panic!("{:?}", update.map(|update| update.pods)),
+            () = tokio::time::sleep(Duration::from_secs(600)) => {}
+        }
     }
 }

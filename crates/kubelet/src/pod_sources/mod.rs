@@ -31,6 +31,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::events::Recorder;
 use crate::object_cache::{self, Objects, ObjectsWriter};
+use crate::offline::FallBack;
 use crate::pod_manager::ApiCopies;
 use crate::ports::{Clock, Fs, HttpFetch, Ports, Tasks};
 use crate::settings::Settings;
@@ -114,6 +115,8 @@ pub struct ApiSource {
     pub copies: ApiCopies,
     /// Spreads retries.
     pub spread: Spread,
+    /// Stands in for it while it does not answer, if the user wants that.
+    pub fall_back: Option<FallBack>,
 }
 
 /// Starts every configured source. Returns what should run, and the objects that
@@ -166,14 +169,15 @@ fn start_with(settings: &Settings, ports: &SourcePorts) -> (PodSetReader, Object
             http::run(source.clone(), fetch.clone(), news.clone(), sender.clone())
         });
     }
-    if let Some(ApiSource { api, copies, spread }) = ports.cluster.clone() {
+    let (kept, objects) = object_cache::new();
+    if let Some(ApiSource { api, copies, spread, fall_back }) = ports.cluster.clone() {
         configured.push(Source::Api);
-        let source = api::Config { node_name: settings.node_name.clone(), api, spread, copies };
+        let (node_name, objects) = (settings.node_name.clone(), objects.clone());
+        let source = api::Config { node_name, api, spread, copies, objects, fall_back };
         supervise(&ports.tasks, "api", move || api::run(source.clone(), sender.clone()));
     }
     let merger = Merger::new(configured);
     let (writer, pods) = watch::channel(Arc::new(merger.snapshot()));
-    let (kept, objects) = object_cache::new();
     let work = merge_updates(merger, updates, PodSetWriter(writer), kept, ports.clone());
     ports.tasks.spawn(work);
     (PodSetReader { pods, url: url_news }, objects)

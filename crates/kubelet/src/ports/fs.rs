@@ -59,6 +59,8 @@ pub trait OpenFile: Send + Sync {
     fn stamp(&self) -> io::Result<FileStamp>;
     /// Permission bits.
     fn mode(&self) -> io::Result<u32>;
+    /// The user it belongs to.
+    fn owner(&self) -> io::Result<u32>;
 }
 
 /// A file being written from its beginning.
@@ -98,6 +100,11 @@ pub trait Fs: Send + Sync + 'static {
     /// Nothing waits for the disk: after a power cut the file may be old, empty
     /// or torn, so it must hold something whose reader notices.
     fn write(&self, path: &Path, content: &[u8]) -> io::Result<()>;
+    /// Does as [`Fs::write`], and returns once the disk has it, which may take long. A
+    /// file system without a disk has nothing to wait for.
+    fn write_durably(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        self.write(path, content)
+    }
     /// Writes a file where it lies, with this mode: whoever has it mounted sees
     /// the new content. A file system without modes may do as [`Fs::write`] does.
     fn write_in_place(&self, path: &Path, content: &[u8], _mode: u32) -> io::Result<()> {

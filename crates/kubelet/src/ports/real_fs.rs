@@ -97,12 +97,14 @@ impl Fs for RealFs {
     }
 
     fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
-        let draft = draft_of(path)?;
-        let result = write_draft(&draft, content).and_then(|()| std::fs::rename(&draft, path));
-        result.inspect_err(|_| {
-            // The first error is the one to report.
-            let _ = std::fs::remove_file(&draft);
-        })
+        replace(path, content, false)
+    }
+
+    fn write_durably(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        replace(path, content, true)?;
+        // The new name is there for good once its directory is.
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        File::open(dir)?.sync_all()
     }
 
     fn write_in_place(&self, path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
@@ -203,10 +205,20 @@ fn draft_of(path: &Path) -> io::Result<PathBuf> {
     Ok(path.with_file_name(format!(".{hex}.new")))
 }
 
-fn write_draft(draft: &Path, content: &[u8]) -> io::Result<()> {
+fn replace(path: &Path, content: &[u8], durable: bool) -> io::Result<()> {
+    let draft = draft_of(path)?;
+    let written = write_draft(&draft, content, durable);
+    written.and_then(|()| std::fs::rename(&draft, path)).inspect_err(|_| {
+        // The first error is the one to report.
+        let _ = std::fs::remove_file(&draft);
+    })
+}
+
+fn write_draft(draft: &Path, content: &[u8], durable: bool) -> io::Result<()> {
     RealFs.remove_file(draft)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut file = File::from(rustix::fs::open(draft, flags, Mode::RUSR | Mode::WUSR)?);
-    // Not synced: that would hold up the whole agent, once per file.
-    file.write_all(content)
+    file.write_all(content)?;
+    // Else not synced: that would hold up the whole agent, once per file.
+    if durable { file.sync_all() } else { Ok(()) }
 }

@@ -17,6 +17,7 @@ use crate::pleg::Observations;
 use crate::pod_sources::UrlNews;
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
+use crate::offline::Offline;
 use crate::status_manager::{PodView, Statuses};
 use crate::volume_manager::Volumes;
 
@@ -39,6 +40,8 @@ pub struct View {
     pub url_news: UrlNews,
     /// Everybody's volumes.
     pub volumes: Volumes,
+    /// What the node does without its API server.
+    pub offline: Offline,
 }
 
 /// `/healthz`: the agent's one thread turns; should a part that nothing works

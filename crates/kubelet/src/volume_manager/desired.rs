@@ -133,7 +133,7 @@ pub fn of_pod(pod: &DesiredPod, node: NodeFacts<'_>) -> Option<PodVolumes> {
 
 impl PodVolumes {
     /// The objects that the volumes' files come from, and drivers' credentials.
-    pub(super) fn objects(
+    pub(crate) fn objects(
         &self,
         get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
         node: &NodeView,

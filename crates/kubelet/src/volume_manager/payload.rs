@@ -373,10 +373,12 @@ impl PayloadSpec {
                 PayloadSource::Token { key, path, mode, owner } => {
                     let found = lookup(key).and_then(|object| {
                         let object = object.ok_or("it was not given")?;
-                        object.value(TOKEN).map(<[u8]>::to_vec).ok_or("it is empty".to_owned())
+                        Ok(object.value(TOKEN).map(<[u8]>::to_vec))
                     });
                     match found {
-                        Ok(data) => {
+                        // It is withheld: the file comes with the token.
+                        Ok(None) => {}
+                        Ok(Some(data)) => {
                             let file = PayloadFile { data, mode: *mode, owner: *owner };
                             files.push((path.clone(), file));
                         }

@@ -63,6 +63,10 @@ impl OpenFile for Opened {
     fn mode(&self) -> io::Result<u32> {
         Ok(rustix::fs::fstat(&self.0)?.st_mode & 0o7777)
     }
+
+    fn owner(&self) -> io::Result<u32> {
+        Ok(rustix::fs::fstat(&self.0)?.st_uid)
+    }
 }
 
 pub(super) struct Created(File);

@@ -75,6 +75,28 @@ pub(super) async fn node(State(local): State<Local>) -> Json<Explanation> {
              unless the cluster approves requests of nodes by itself."
                 .to_owned(),
         ];
+    } else if let Some(running) = local.view.offline.running() {
+        found.headline = format!(
+            "The API server has not answered since klet started: {} pods run from the copies \
+             kept on this node.",
+            running.pods.len()
+        );
+        found.waiting_for = "the API server".to_owned();
+        found.since = Some(running.since);
+        let trouble = health.as_ref().and_then(|health| health.troubles.first());
+        found.last_error = trouble.map(|one| format!("cannot {}: {}", one.what, one.why));
+        found.advice = vec![
+            "It is tried again by itself, and its word wins once it answers: pods that are gone \
+             there end here, changed ones follow."
+                .to_owned(),
+        ];
+        if !running.without_token.is_empty() {
+            found.also.push(format!(
+                "{} pods run without the files of their service account tokens, which only the \
+                 API server can give.",
+                running.without_token.len()
+            ));
+        }
     } else if let Some(trouble) = health.as_ref().and_then(|health| health.troubles.first()) {
         found.headline = "The node is not in order with its API server. Pods that it knows keep \
                           running; new ones do not come."
@@ -91,6 +113,8 @@ pub(super) async fn node(State(local): State<Local>) -> Json<Explanation> {
     }
     found.also.extend(health.iter().map(standing));
     found.also.extend(local.certificates.lines());
+    let refused = local.view.offline.problems();
+    found.also.extend(refused.into_iter().map(|problem| format!("Kept pod refused: {problem}.")));
     found.also.extend(broken.into_iter().skip(1));
     if !unwell.is_empty() {
         found

@@ -103,7 +103,7 @@ impl Local {
         events.retain(|event| is_about(&event.object, view.uid.as_str()));
         // Stable: of one moment, those that were not held back for others come first.
         events.sort_by_key(|event| event.last);
-        explain(&WhyFacts {
+        let mut found = explain(&WhyFacts {
             pod: &view.pod,
             status: &view.status,
             progress: self.view.progress.get(&view.uid).as_ref(),
@@ -114,7 +114,22 @@ impl Local {
             unheeded: &unheeded,
             wall: self.clock.wall(),
             mono: self.clock.mono(),
-        })
+        });
+        found.also.extend(self.kept(view));
+        found
+    }
+
+    /// That the pod runs from a copy, while the API server does not answer.
+    fn kept(&self, view: &PodView) -> Option<String> {
+        let running = self.view.offline.running().filter(|all| all.pods.contains(&view.uid))?;
+        let since = running.since;
+        let token = match running.without_token.contains(&view.uid) {
+            true => " The files of its service account tokens are missing until it answers.",
+            false => "",
+        };
+        Some(format!(
+            "It runs from the copy kept on this node: the API server does not answer ({since}).{token}"
+        ))
     }
 
     /// The last lines of each container whose last instance ended badly.

@@ -180,9 +180,10 @@ impl StatusWriter {
                 })
             }
         };
-        // Gone, or another pod of its name: the watch tells.
+        // Gone: the watch tells. So it does of another pod of its name; but a server may
+        // also be at odds with itself for a while, and then it is asked again.
         let result = match result {
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(None),
+            Err(error) if error.is_not_found() => Ok(None),
             result => result,
         };
         (uid, own, result)
