@@ -23,12 +23,15 @@ const VERSION: u64 = 1;
 /// Bytes of the first line.
 const HEAD_MAX: usize = 256;
 
-/// The kinds of objects that are kept. Tokens never are.
-const KINDS: [ObjectKind; 4] = [
+/// The kinds of objects that are kept. Tokens and keys never are.
+const KINDS: [ObjectKind; 7] = [
     ObjectKind::ConfigMap,
     ObjectKind::Secret,
     ObjectKind::PersistentVolume,
     ObjectKind::PersistentVolumeClaim,
+    ObjectKind::CsiDriver,
+    ObjectKind::VolumeAttachment,
+    ObjectKind::ClusterTrustBundle,
 ];
 
 /// A pod with everything it needs to start without an API server.

@@ -21,7 +21,6 @@ use crate::pod_manager::ApiCopies;
 use crate::pod_sources::PodSetReader;
 use crate::settings::Settings;
 use crate::status_manager::Statuses;
-use crate::volume_manager::desired::NodeFacts;
 
 /// How long changes are gathered.
 const REST: Duration = Duration::from_secs(1);
@@ -171,10 +170,9 @@ impl Keeper {
         let mut objects = Kept::new();
         if needs::may_start(pod.asked(), own.as_deref()) {
             let settings = &self.files.settings;
-            let node = NodeFacts { allocatable: settings.allocatable, rules: &settings.resources };
             let get = |key: &_| self.objects.told(key).flatten();
-            let keys: BTreeSet<_> = needs::keys(pod, node, &get);
-            for key in keys.into_iter().filter(|key| !needs::is_token(key)) {
+            let keys: BTreeSet<_> = needs::keys(pod, settings, &get);
+            for key in keys.into_iter().filter(|key| !needs::is_proof(key)) {
                 let object = self.objects.told(&key)?;
                 objects.insert(key, object);
             }

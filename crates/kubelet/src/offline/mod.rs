@@ -31,7 +31,6 @@ use crate::events::NodeEvents;
 use crate::object_cache::{Kept, Objects};
 use crate::ports::{Clock, Fs};
 use crate::settings::Settings;
-use crate::volume_manager::desired::NodeFacts;
 use format::KeptPod;
 use store::Store;
 
@@ -138,13 +137,12 @@ impl FallBack {
         let mut state = self.offline.lock();
         let kept = state.kept.take().filter(|kept| !kept.is_empty())?;
         let settings = &self.settings;
-        let node = NodeFacts { allocatable: settings.allocatable, rules: &settings.resources };
         let (mut all, mut pods) = (Kept::new(), Vec::new());
         let (mut uids, mut without_token) = (BTreeSet::new(), BTreeSet::new());
         for one in kept {
             let Some(pod) = DesiredPod::new(Source::Api, Arc::clone(&one.pod)) else { continue };
             let get = |key: &_| one.objects.get(key).cloned().flatten();
-            for key in needs::keys(&pod, node, &get).into_iter().filter(needs::is_token) {
+            for key in needs::keys(&pod, settings, &get).into_iter().filter(needs::is_token) {
                 without_token.insert(pod.uid().clone());
                 let withheld = Arc::new(token::withheld(&key));
                 all.insert(key, Some(withheld));

@@ -9,6 +9,8 @@ use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind};
 
 use crate::object_cache::pod_objects;
 use crate::status_manager::{is_owned_condition, is_terminal};
+use crate::settings::Settings;
+use crate::volume_manager::attach::NodeView;
 use crate::volume_manager::desired::{self, NodeFacts};
 
 /// Every object that the pod uses, tokens included, as far as those are known that
@@ -16,12 +18,13 @@ use crate::volume_manager::desired::{self, NodeFacts};
 /// agent gives any.
 pub(super) fn keys(
     pod: &DesiredPod,
-    node: NodeFacts<'_>,
+    settings: &Settings,
     get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
 ) -> BTreeSet<ObjectKey> {
     let mut keys = pod_objects(pod);
-    if let Some(volumes) = desired::of_pod(pod, node) {
-        keys.extend(volumes.objects(get));
+    if let Some(volumes) = desired::of_pod(pod, NodeFacts::of(settings)) {
+        let node = NodeView { in_cluster: true, ..NodeView::default() };
+        keys.extend(volumes.objects(get, &node, &settings.node_name));
     }
     keys
 }
@@ -34,6 +37,12 @@ pub(super) fn may_start(pod: &Pod, own: Option<&PodStatus>) -> bool {
 
 pub(super) fn is_token(key: &ObjectKey) -> bool {
     key.kind == ObjectKind::ServiceAccountToken
+}
+
+/// By these a pod proves who it is: no copy of them lies on a disk. Volumes with a
+/// certificate wait for the server.
+pub(super) fn is_proof(key: &ObjectKey) -> bool {
+    is_token(key) || key.kind == ObjectKind::PodCertificate
 }
 
 /// The pod as it is kept: without what each life of the agent says anew.

@@ -233,8 +233,7 @@ async fn falling_back_and_the_servers_word() {
     let (_writer, objects) = object_cache::new();
     let answers = objects.join_cluster();
     let desired = DesiredPod::new(Source::Api, Arc::new(pod("u"))).unwrap();
-    let node = NodeFacts { allocatable: settings.allocatable, rules: &settings.resources };
-    let keys = needs::keys(&desired, node, &|_| None);
+    let keys = needs::keys(&desired, &settings, &|_| None);
     let (tokens, others): (Vec<_>, Vec<_>) = keys.into_iter().partition(needs::is_token);
     let [token] = &tokens[..] else { panic!("{tokens:?}") };
     let [map, secret] = &others[..] else { panic!("{others:?}") };

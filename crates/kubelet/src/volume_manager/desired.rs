@@ -25,6 +25,7 @@ use super::payload::{self, PayloadSpec};
 use super::selinux::{Labels, NodeLabels};
 use crate::container_manager::allocatable::Allocatable;
 use crate::container_manager::{Rules, amounts, plan};
+use crate::settings::Settings;
 
 /// The volumes of one pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +105,18 @@ pub struct NodeFacts<'a> {
     pub rules: &'a Rules,
     /// How volumes are labelled.
     pub labels: NodeLabels<'a>,
+}
+
+impl<'a> NodeFacts<'a> {
+    /// As the agent was told.
+    pub fn of(settings: &'a Settings) -> Self {
+        let files = settings.machine.selinux_files.as_deref();
+        Self {
+            allocatable: settings.allocatable,
+            rules: &settings.resources,
+            labels: NodeLabels { files, all_modes: settings.selinux_mount_all },
+        }
+    }
 }
 
 /// The volumes of a pod; `None` if no container uses any.

@@ -221,16 +221,8 @@ impl Volumes {
                 pods.remove(pod.uid());
             }
         }
-        let settings = &self.0.settings;
-        let node = NodeFacts {
-            allocatable: settings.allocatable,
-            rules: &settings.resources,
-            labels: NodeLabels {
-                files: settings.machine.selinux_files.as_deref(),
-                all_modes: settings.selinux_mount_all,
-            },
-        };
-        let Some(volumes) = desired::of_pod(pod, node) else { return };
+        let facts = NodeFacts::of(&self.0.settings);
+        let Some(volumes) = desired::of_pod(pod, facts) else { return };
         let goal = Goal::Mount(Arc::new(volumes));
         match pods.get_mut(pod.uid()) {
             Some(entry) => {
