@@ -109,8 +109,8 @@ impl Dispatcher {
         let (killer, metrics) = (self.killer.clone(), Arc::clone(&shared.metrics));
         let (victim, signal) = (victim.clone(), signal.to_owned());
         shared.ports.tasks.spawn(async move {
-            match killer.kill_and_wait(&victim, kill).await {
-                Ok(_) => metrics.admission.count_preemption(&signal),
+            match killer.kill_and_wait(&victim, kill).await.1 {
+                Ok(()) => metrics.admission.count_preemption(&signal),
                 Err(error) => tracing::warn!(pod = %victim.full_name(), %error, "pod makes no room"),
             }
         });

@@ -107,14 +107,14 @@ pub struct PodKiller {
 
 /// What the dispatcher is told.
 #[derive(Debug)]
-pub(super) struct Command {
-    pub(super) uid: PodUid,
-    pub(super) kill: Kill,
-    pub(super) stage: watch::Sender<KillStage>,
+pub(crate) struct Command {
+    pub(crate) uid: PodUid,
+    pub(crate) kill: Kill,
+    pub(crate) stage: watch::Sender<KillStage>,
 }
 
 impl PodKiller {
-    pub(super) fn new(recorder: Recorder) -> (Self, mpsc::Receiver<Command>) {
+    pub(crate) fn new(recorder: Recorder) -> (Self, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         (Self { commands, recorder }, receiver)
     }
@@ -133,21 +133,18 @@ impl PodKiller {
         &self,
         pod: &DesiredPod,
         kill: Kill,
-    ) -> Result<KillWatch, KillError> {
+    ) -> (KillWatch, Result<(), KillError>) {
         let own = Grace::from_secs(Grace::seconds_of(pod.spec()));
         let grace = kill.grace.unwrap_or(own).duration();
         let limit = (grace + grace / 2).max(WAIT_MIN);
         let mut watch = self.kill(pod.uid(), kill).await;
-        match timeout(limit, watch.dead()).await {
-            Ok(done) => done.map(|()| watch),
-            Err(_) => {
-                let text =
-                    "Container runtime did not kill the pod within specified grace period.";
-                let object = EventObject::pod(pod);
-                self.recorder.record(&object, EventType::Warning, "ExceededGracePeriod", text);
-                Err(KillError::TooLong(pod.full_name().clone(), limit))
-            }
-        }
+        let dead = timeout(limit, watch.dead()).await.unwrap_or_else(|_| {
+            let text = "Container runtime did not kill the pod within specified grace period.";
+            let object = EventObject::pod(pod);
+            self.recorder.record(&object, EventType::Warning, "ExceededGracePeriod", text);
+            Err(KillError::TooLong(pod.full_name().clone(), limit))
+        });
+        (watch, dead)
     }
 }
 
