@@ -110,7 +110,7 @@ impl Dispatcher {
         let (victim, signal) = (victim.clone(), signal.to_owned());
         shared.ports.tasks.spawn(async move {
             match killer.kill_and_wait(&victim, kill).await.1 {
-                Ok(_) => metrics.admission.count_preemption(&signal),
+                Ok(()) => metrics.admission.count_preemption(&signal),
                 Err(error) => tracing::warn!(pod = %victim.full_name(), %error, "pod makes no room"),
             }
         });

@@ -55,7 +55,6 @@ use devices::Devices;
 use layout::{PodLayout, VolumeName};
 use plan::Goal;
 use pod::PodTask;
-use selinux::NodeLabels;
 
 /// Pause before a task that panicked starts again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
