@@ -37,6 +37,8 @@ pub struct Keeper {
     verdicts: BTreeMap<RequestName, Verdict>,
     /// The verdicts are all there are.
     synced: bool,
+    /// Nothing can be learnt of requests for now.
+    is_failing: bool,
     under_way: FuturesUnordered<BoxFuture<'static, Made>>,
     /// Requests begun so far: tells the request of an ask from that of an earlier one.
     turns: u64,
@@ -58,6 +60,7 @@ impl Keeper {
             lives: BTreeMap::new(),
             verdicts: BTreeMap::new(),
             synced: false,
+            is_failing: false,
             under_way: FuturesUnordered::new(),
             turns: 0,
         }
@@ -107,6 +110,7 @@ impl Keeper {
 
     fn note(&mut self, news: News) {
         let read = |object| Some((parse::name_of(object)?, parse::verdict(object)));
+        let was_failing = std::mem::replace(&mut self.is_failing, matches!(news, News::Failing(_)));
         match news {
             News::All(objects) => {
                 self.verdicts = objects.iter().filter_map(read).collect();
@@ -120,7 +124,9 @@ impl Keeper {
             }
             News::Failing(error) => {
                 let error = CertificateError::Follow(error);
-                tracing::warn!(%error, "certificates of pods have to wait");
+                if !was_failing {
+                    tracing::warn!(%error, "certificates of pods have to wait");
+                }
                 if !self.synced {
                     let why = error.to_string();
                     self.lives.keys().for_each(|key| self.parts.listener.waits(key, &why));

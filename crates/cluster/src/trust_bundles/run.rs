@@ -47,6 +47,7 @@ impl Keeper {
 
     /// Works until nobody can ask any more.
     pub async fn run(mut self) {
+        let mut told = None;
         loop {
             while self.parts.asked.borrow_and_update().is_empty() {
                 if self.parts.asked.changed().await.is_err() {
@@ -61,8 +62,11 @@ impl Keeper {
                 Ok(None) => TrustError::Unserved,
                 Err(error) => TrustError::Undiscovered(error),
             };
-            tracing::warn!(%error, "ClusterTrustBundles cannot be read; trying again");
             self.refuse(&error);
+            if told.as_ref() != Some(&error) {
+                tracing::warn!(%error, "ClusterTrustBundles cannot be read; trying again");
+                told = Some(error);
+            }
             tokio::select! { biased;
                 changed = self.parts.asked.changed() => if changed.is_err() { return },
                 () = sleep(RETRY) => {}

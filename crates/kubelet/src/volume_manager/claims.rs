@@ -193,6 +193,9 @@ impl ClaimSpec {
         let capacity =
             volume.capacity.as_ref().and_then(|all| Quantity::parse(&all.get("storage")?.0));
         let Some(csi) = volume.csi else { return Err(failed(Unusable::Kind(name))) };
+        // Whether a driver mounts with a label is CSIDriver's `seLinuxMount`, false unless
+        // a cluster says otherwise; nobody asks it yet.
+        let label_for_driver = self.labels.for_mount(false, &modes);
         Ok(Resolved::Driver(Arc::new(CsiSpec {
             driver: csi.driver,
             handle: csi.volume_handle,
@@ -213,6 +216,7 @@ impl ClaimSpec {
                 stage_secret: secret(csi.node_stage_secret_ref.as_ref()),
                 expand_secret: secret(csi.node_expand_secret_ref.as_ref()),
                 bytes: capacity.map(Quantity::units).filter(|bytes| *bytes > 0),
+                label: label_for_driver.map_err(|why| failed(Unusable::Type(why)))?,
             }),
         })))
     }

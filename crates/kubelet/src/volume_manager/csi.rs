@@ -28,6 +28,7 @@ pub(super) use vol_data::{
 };
 
 use super::layout::VolumeName;
+use super::selinux;
 
 /// What a pod wants of a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +101,8 @@ pub struct Persistent {
     pub expand_secret: Option<ObjectKey>,
     /// How large it is to be.
     pub bytes: Option<i64>,
+    /// The SELinux label it is mounted with, if its driver can do that.
+    pub label: Option<String>,
 }
 
 impl Persistent {
@@ -261,6 +264,19 @@ impl CsiSpec {
         self.grouping.fs_group.filter(|_| may && fits)
     }
 
+    /// The SELinux label it is mounted with.
+    pub(super) fn label(&self) -> Option<&str> {
+        self.persistent.as_ref()?.label.as_deref()
+    }
+
+    /// The same volume with another label, or with none.
+    pub(super) fn with_label(&self, label: &str) -> Self {
+        let label = Some(label.to_owned()).filter(|label| !label.is_empty());
+        let persistent = self.persistent.clone();
+        let persistent = persistent.map(|persistent| Persistent { label, ..persistent });
+        Self { persistent, ..self.clone() }
+    }
+
     /// It is a device, not a file system.
     pub(super) fn is_block(&self) -> bool {
         self.persistent.as_ref().is_some_and(|persistent| persistent.block)
@@ -274,9 +290,10 @@ impl CsiSpec {
     fn capability(&self, capabilities: &BTreeSet<NodeCapability>) -> VolumeCapability {
         let group = self.grouping.fs_group.filter(|_| Self::driver_owns(capabilities));
         let options = self.persistent.as_ref().map(|persistent| &persistent.mount_options);
+        let label = self.label().map(selinux::option);
         let mount = MountVolume {
             fs_type: self.fs_type.clone(),
-            mount_flags: options.cloned().unwrap_or_default(),
+            mount_flags: options.cloned().unwrap_or_default().into_iter().chain(label).collect(),
             volume_mount_group: group.map(|gid| gid.to_string()).unwrap_or_default(),
         };
         let mode = self.access().mode(capabilities) as i32;

@@ -27,6 +27,9 @@ pub(in crate::volume_manager) struct VolData {
     /// What a cluster calls its attachment to the node.
     #[serde(rename = "attachmentID", default, skip_serializing_if = "String::is_empty")]
     pub attachment_id: String,
+    /// The SELinux label it is mounted with.
+    #[serde(rename = "seLinuxMountContext", default, skip_serializing_if = "String::is_empty")]
+    pub selinux_label: String,
 }
 
 /// The file says nothing that helps.
@@ -92,6 +95,16 @@ mod tests {
             (data.driver_name.as_str(), data.volume_handle.as_str()),
             ("d.example", "csi-y")
         );
+        assert_eq!(data.selinux_label, "");
+        let again: serde_json::Value = serde_json::from_slice(&data.to_json()).unwrap();
+        assert_eq!(again, serde_json::from_str::<serde_json::Value>(text).unwrap());
+    }
+
+    #[test]
+    fn a_label_is_kept() {
+        let text = r#"{"driverName":"d.example","seLinuxMountContext":"u:r:t:s0:c1,c2","volumeHandle":"h"}"#;
+        let data = VolData::parse(text.as_bytes()).unwrap();
+        assert_eq!(data.selinux_label, "u:r:t:s0:c1,c2");
         let again: serde_json::Value = serde_json::from_slice(&data.to_json()).unwrap();
         assert_eq!(again, serde_json::from_str::<serde_json::Value>(text).unwrap());
     }

@@ -22,6 +22,7 @@ use super::super::VolumeMountable;
 use super::super::csi::{Access, CsiSpec, Persistent, rpc_error};
 use super::super::devices::Device;
 use super::super::layout::VolumeName;
+use super::super::selinux;
 use super::Means;
 use crate::object_cache::Objects;
 use crate::plugin_manager::{CsiDriver, Drivers};
@@ -61,6 +62,11 @@ pub(super) async fn set_up(
         return block::set_up(means, &driver, spec, persistent, &capabilities, turn).await;
     }
     let is_new = notes::is_new(means, &paths, spec)?;
+    let labelled = match &mut turn {
+        Some(device) => labelled(means, &driver, spec, &paths, device).await?,
+        None => spec.clone(),
+    };
+    let (spec, persistent) = (&labelled, labelled.persistent.as_ref());
     let staging = match (persistent, &mut turn) {
         (Some(persistent), Some(device)) => {
             share(means, &driver, spec, persistent, &capabilities, &paths, device).await?
@@ -88,10 +94,35 @@ pub(super) async fn set_up(
     Ok(VolumeMountable {
         host_path: paths.target,
         read_only: spec.read_only,
-        managed: !spec.read_only,
+        // With a label of its own, nothing in it is relabelled.
+        managed: !spec.read_only && spec.label().is_none(),
         persistent: persistent.map(|persistent| persistent.volume.clone()),
         device: None,
     })
+}
+
+/// The volume with the SELinux label that it can have. A pod that has it keeps it as it is;
+/// others wait for those that have it with another label.
+async fn labelled(
+    means: &Means<'_>,
+    driver: &CsiDriver,
+    spec: &CsiSpec,
+    paths: &Paths,
+    device: &mut Device,
+) -> Result<CsiSpec, CsiError> {
+    if means.host.is_mount_point(&paths.target).await? {
+        let noted = notes::read(means, &paths.note)?.and_then(Result::ok);
+        return Ok(noted.map_or_else(|| spec.clone(), |own| spec.with_label(&own.selinux_label)));
+    }
+    let Some(shared) = staging::label(means, spec)? else { return Ok(spec.clone()) };
+    let shared = Some(shared.as_str()).filter(|label| !label.is_empty());
+    if let Err(why) = selinux::check(&spec.handle, shared, spec.label(), false) {
+        if staging::has_others(means, &spec.driver, &spec.handle).await? {
+            return Err(CsiError::OtherLabel(why));
+        }
+        staging::unstage(means, driver, &spec.handle, device).await?;
+    }
+    Ok(spec.clone())
 }
 
 /// Notes the volume and makes the mount that pods share. Returns where that is;

@@ -14,6 +14,7 @@ use tonic::Code;
 
 use super::super::attach::NodeView;
 use super::super::claims::{PlaceKind, PlaceSpec, Resolved};
+use super::super::csi::CsiSpec;
 use super::super::desired::Wanted;
 use super::super::layout::PluginName;
 use super::super::plan::{Contents, Found, Goal, Ingredients, Observed, Op, Outcome, plan};
@@ -90,6 +91,12 @@ fn a_claim_needs_a_volume_that_is_for_it() {
     let capability = request.volume_capability.expect("a capability");
     let Some(AccessType::Mount(mount)) = capability.access_type else { panic!("no mount") };
     assert_eq!(mount.mount_flags, ["noatime"]);
+    let labelled = found.with_label("u:r:t:s0:c1,c2");
+    let request = labelled.publish_request("/s", "/t", BTreeMap::new(), &BTreeSet::new());
+    let capability = request.volume_capability.expect("a capability");
+    let Some(AccessType::Mount(mount)) = capability.access_type else { panic!("no mount") };
+    assert_eq!(mount.mount_flags, ["noatime", "context=\"u:r:t:s0:c1,c2\""]);
+    assert_eq!((found.label(), labelled.with_label("")), (None, CsiSpec::clone(&found)));
     let keys: Vec<String> =
         wanted.objects(&get, &NodeView::default(), "n").iter().map(ToString::to_string).collect();
     assert_eq!(keys, ["PersistentVolume pv", "PersistentVolumeClaim ns/c"]);

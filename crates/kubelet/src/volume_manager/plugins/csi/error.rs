@@ -37,6 +37,9 @@ pub(in super::super) enum CsiError {
     /// The driver could not make the shared mount; and nothing is left of it?
     #[error("{why}")]
     Stage { gone: bool, why: String },
+    /// Others have it with another SELinux label.
+    #[error("{0}")]
+    OtherLabel(String),
     /// The driver could not undo the shared mount.
     #[error("kubernetes.io/csi: attacher.UnmountDevice failed: {0}")]
     Unstage(String),
@@ -101,7 +104,8 @@ pub(in super::super) enum CsiError {
 impl CsiError {
     /// What was being done, for a device or else a file system.
     pub(in super::super) fn doing(&self, block: bool) -> Doing {
-        let shared = matches!(self, Self::StageSecret(_) | Self::Stage { .. });
+        let shared =
+            matches!(self, Self::StageSecret(_) | Self::Stage { .. } | Self::OtherLabel(_));
         match (block, shared) {
             (false, false) => Doing::SetUp,
             (false, true) => Doing::MountDevice,

@@ -73,6 +73,7 @@ pub(super) async fn write(
         node_name: means.node_name.to_owned(),
         volume_lifecycle_mode: mode.to_owned(),
         attachment_id: attachment_id(&spec.handle, &spec.driver, means.node_name),
+        selinux_label: spec.label().unwrap_or_default().to_owned(),
     };
     write_to(means, &paths.note, &data)
 }

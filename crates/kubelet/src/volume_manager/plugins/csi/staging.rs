@@ -41,6 +41,14 @@ pub(super) fn place(means: &Means<'_>, spec: &CsiSpec) -> Result<String, CsiErro
     Ok(staging.target_text()?.to_owned())
 }
 
+/// The SELinux label of the shared mount, empty if it has none; `None` if there is no
+/// shared mount that anything is known of.
+pub(super) fn label(means: &Means<'_>, spec: &CsiSpec) -> Result<Option<String>, CsiError> {
+    let staging = Staging::of(means.root_dir, &spec.driver, &spec.handle);
+    let noted = notes::read(means, &staging.note)?;
+    Ok(noted.and_then(Result::ok).map(|data| data.selinux_label))
+}
+
 /// Has the driver make the shared mount, unless it is made or the driver needs
 /// none. Returns where it is; empty if there is none.
 pub(super) async fn stage(
@@ -64,6 +72,7 @@ pub(super) async fn stage(
     let data = VolData {
         volume_handle: spec.handle.clone(),
         driver_name: spec.driver.clone(),
+        selinux_label: spec.label().unwrap_or_default().to_owned(),
         ..VolData::default()
     };
     notes::write_to(means, &staging.note, &data)?;
