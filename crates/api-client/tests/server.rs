@@ -164,3 +164,37 @@ async fn a_server_that_nobody_vouches_for_is_told_nothing() -> Result<()> {
     ensure!(why.contains("certificate"), "{why}");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_renewed_certificate_is_used_at_once_and_older_connections_end() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let server = TestApi::start(dir.path(), ApiOptions::default())?;
+    let given = Access::parse(&std::fs::read(server.admin_kubeconfig()?)?, dir.path())?;
+    let (renewer, renewed) = api_client::renewed("there is none yet");
+    let client = ApiClient::renewing(given, renewed, "klet-test", Arc::new(Timestamp::now))?;
+    let error = client.call(Call::get(NODES)).await.expect_err("it has no certificate");
+    ensure!(error == ApiError::Credentials("there is none yet".to_owned()), "{error:?}");
+    let renew = |user: &str| -> Result<()> {
+        let issued = server.authority().client(user, Some("system:masters"), Timestamp::now())?;
+        let (certificate, key) = (issued.certificate.into_bytes(), issued.key.into_bytes());
+        let identity = api_client::Identity { certificate, key };
+        identity.check().map_err(anyhow::Error::msg)?;
+        renewer.set(Ok(Arc::new(identity)));
+        Ok(())
+    };
+    let who = async || -> Result<String> {
+        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let answer = client.call(Call::post(path, json!({}))).await?;
+        Ok(answer["status"]["userInfo"]["username"].as_str().context("nobody")?.to_owned())
+    };
+    renew("first")?;
+    assert_eq!(who().await?, "first");
+    let mut watch = client.watch("/api/v1/nodes?watch=true").await?;
+    renewer.set(Err("it expired".to_owned()));
+    ensure!(client.call(Call::get(NODES)).await.is_err());
+    ensure!(timeout(Duration::from_millis(100), watch.next()).await.is_err(), "it goes on");
+    renew("second")?;
+    assert_eq!(who().await?, "second");
+    ensure!(timeout(PATIENCE, watch.next()).await?.is_none(), "it began as somebody else");
+    Ok(())
+}

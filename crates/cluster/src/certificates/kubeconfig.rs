@@ -4,8 +4,6 @@
 //! client-go tools/clientcmd.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use api_client::{Access, Pem};
@@ -18,10 +16,6 @@ use super::store::{StoreError, write_private};
 /// # Errors
 /// [`StoreError`].
 pub fn write_kubeconfig(path: &Path, server: &Access, pem: &Path) -> Result<(), StoreError> {
-    let dir = path.parent().unwrap_or(Path::new("/"));
-    let mut dirs = fs::DirBuilder::new();
-    let made = dirs.recursive(true).mode(0o755).create(dir);
-    made.map_err(|source| StoreError::File { what: "create", path: dir.to_owned(), source })?;
     write_private(path, text(server, pem).as_bytes())
 }
 

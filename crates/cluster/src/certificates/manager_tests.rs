@@ -1,6 +1,7 @@
 //! Managers and bootstraps against a server that does as it is told, under paused time.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -383,12 +384,17 @@ async fn a_signer_who_leaves_out_addresses_is_asked_less_and_less_often() {
     assert_eq!((state.borrow().renew_errors, state.borrow().trouble.clone()), (2, None));
 }
 
+/// In a directory that is not there yet.
+fn key_path(world: &World) -> PathBuf {
+    world.dir.path().join("pki").join(super::KEY_FILE)
+}
+
 fn bootstrap_parts(world: &Arc<World>, lapsed: Option<Timestamp>) -> BootstrapParts {
     let (of, written) = (Arc::clone(world), Arc::clone(world));
     BootstrapParts {
         node: "n1".into(),
         store: world.store("kubelet-client"),
-        key_path: world.dir.path().join(super::KEY_FILE),
+        key_path: key_path(world),
         lapsed,
         api: Arc::new(move |means| Ok(Arc::new(Asker(Arc::clone(&of), means)))),
         write_kubeconfig: Box::new(move || {
@@ -404,7 +410,7 @@ fn bootstrap_parts(world: &Arc<World>, lapsed: Option<Timestamp>) -> BootstrapPa
 #[tokio::test(start_paused = true)]
 async fn a_bootstrap_that_was_ended_finds_its_request_again() {
     let world = World::new(&[Does::Nothing]);
-    let key = world.dir.path().join(super::KEY_FILE);
+    let key = key_path(&world);
     let (first, _) = bootstrap(bootstrap_parts(&world, None));
     tokio::select! { biased; () = first.run() => {}, () = sleep(MIN) => {} }
     let kept = std::fs::read(&key).unwrap();

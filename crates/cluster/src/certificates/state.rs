@@ -66,7 +66,8 @@ impl CertificateState {
         let obtained = obtained?;
         Some(format!(
             "the client certificate expired at {expired} before it was renewed; another was \
-             obtained at {obtained} with --bootstrap-kubeconfig"
+             obtained at {} with --bootstrap-kubeconfig",
+            second(obtained)
         ))
     }
 
@@ -83,7 +84,7 @@ impl CertificateState {
         };
         let then = match (&self.asked, &self.trouble) {
             (Some(asked), _) => asked.words(),
-            (None, Some((at, why))) => format!("asking for one failed at {at}: {why}"),
+            (None, Some((at, why))) => format!("asking for one failed at {}: {why}", second(*at)),
             (None, None) => "one is about to be asked for".to_owned(),
         };
         Some(format!("{state}; {then}"))
@@ -95,7 +96,7 @@ impl CertificateState {
         match (self.lack(kind, now), &self.pair) {
             (Some(lack), _) => lines.push(capital(&lack) + "."),
             (None, Some(pair)) => {
-                let next = self.renew_at.map(|at| format!(", renewed at about {at}"));
+                let next = self.renew_at.map(|at| format!(", renewed at about {}", second(at)));
                 let until = pair.leaf.not_after;
                 let line = format!(
                     "the {} is good until {until}{}.",
@@ -105,7 +106,7 @@ impl CertificateState {
                 lines.push(capital(&line));
                 lines.extend(self.asked.as_ref().map(|asked| capital(&asked.words()) + "."));
                 lines.extend(self.trouble.as_ref().map(|(at, why)| {
-                    format!("Its renewal failed at {at} and is tried again: {why}.")
+                    format!("Its renewal failed at {} and is tried again: {why}.", second(*at))
                 }));
             }
             (None, None) => {}
@@ -125,8 +126,9 @@ impl Asked {
     fn words(&self) -> String {
         let Self { name, since, means } = self;
         format!(
-            "it was asked for at {since} with {} and waits to be approved and signed: `kubectl get \
-             csr {name}`, `kubectl certificate approve {name}`",
+            "it was asked for at {} with {} and waits to be approved and signed: `kubectl get csr \
+             {name}`, `kubectl certificate approve {name}`",
+            second(*since),
             means.words()
         )
     }
@@ -137,6 +139,11 @@ fn name(kind: Kind) -> &'static str {
         Kind::Client => "client certificate",
         Kind::Serving => "serving certificate",
     }
+}
+
+/// Of times, people want the second.
+fn second(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
 fn capital(text: &str) -> String {

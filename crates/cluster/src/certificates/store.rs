@@ -147,9 +147,6 @@ impl Store {
         let path = self.path(&now.strftime("%Y-%m-%d-%H-%M-%S").to_string());
         let kept = Pair::new(certificate.to_vec(), key.to_vec())
             .map_err(|why| StoreError::NoPair { path: path.clone(), why })?;
-        let mut dirs = fs::DirBuilder::new();
-        dirs.recursive(true).mode(0o755);
-        dirs.create(&self.dir).map_err(failed("create", &self.dir))?;
         let mut text = certificate.to_vec();
         if !text.ends_with(b"\n") {
             text.push(b'\n');
@@ -176,7 +173,8 @@ impl Store {
     }
 }
 
-/// Replaces a file that others must not read; it is on the disk when this returns.
+/// Replaces a file that others must not read, in a directory that is made if need be; it
+/// is on the disk when this returns.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -184,6 +182,9 @@ pub fn write_private(path: &Path, text: &[u8]) -> Result<(), StoreError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(dir);
+    made.map_err(failed("create", dir))?;
     let write = || -> io::Result<()> {
         // What a former run left may have another mode.
         match fs::remove_file(&new) {
