@@ -86,6 +86,8 @@ pub fn flag_consumer(name: &str) -> Option<&'static str> {
 pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
     ("config", Some("kubelet_config::load")),
     ("config-dir", Some("kubelet_config::load")),
+    ("profile", Some("kubelet_config::load")),
+    ("streams-need-create", Some("kubelet::server")),
     ("kubeconfig", Some("kubelet::join")),
     // Refused until certificates are asked for, so the check is what acts on it.
     ("bootstrap-kubeconfig", Some("kubelet_config::validate")),
@@ -111,6 +113,10 @@ pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
 
 /// The feature gates that change something, and who acts on them.
 pub static GATES: &[(&str, &str)] = &[
+    // Off, the node's API has no /flagz.
+    ("ComponentFlagz", "kubelet::server"),
+    // Off, the node's API has no /statusz.
+    ("ComponentStatusz", "kubelet::server"),
     // Off, the node's API saves no state of containers.
     ("ContainerCheckpoint", "kubelet::server"),
     // Off, containers are stopped with the signal of their image and no status tells it.

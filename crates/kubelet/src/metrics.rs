@@ -16,6 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::allocation::ResizeMetrics;
 use crate::image_manager::ImageMetrics;
 use crate::runtime_manager::HookMetrics;
+use crate::server::RequestMetrics;
 
 /// Label of the runtime operation metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -63,6 +64,8 @@ pub struct Metrics {
     pub resizes: ResizeMetrics,
     /// Of hooks.
     pub hooks: HookMetrics,
+    /// Of the servers.
+    pub requests: RequestMetrics,
 }
 
 impl Default for Metrics {
@@ -90,6 +93,7 @@ impl Metrics {
             images: ImageMetrics::default(),
             resizes: ResizeMetrics::default(),
             hooks: HookMetrics::default(),
+            requests: RequestMetrics::default(),
         };
         metrics.register();
         metrics
@@ -100,6 +104,7 @@ impl Metrics {
         let r = &mut *registry;
         self.resizes.register(r);
         self.hooks.register(r);
+        self.requests.register(r);
         r.register("kubelet_running_pods", "Pods with a ready sandbox", self.running_pods.clone());
         r.register(
             "kubelet_running_containers",

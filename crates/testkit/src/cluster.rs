@@ -35,7 +35,19 @@ impl Cluster {
     /// A node that has joined, of an API server that differs from the usual one, with
     /// further fields in its configuration.
     pub fn start_with(options: ApiOptions, config: Value) -> Result<Self> {
+        let mut cluster = Self::prepare(options, config, false)?;
+        cluster.node.klet.launch()?;
+        cluster.node.klet.wait_healthy()?;
+        Ok(cluster)
+    }
+
+    /// All but the start of klet, which the test launches, perhaps with the host's own
+    /// name.
+    pub fn prepare(options: ApiOptions, config: Value, host_name: bool) -> Result<Self> {
         let mut node = Node::start_with(NodeOptions { klet_absent: true, ..Default::default() })?;
+        if host_name {
+            node.klet.keep_host_name();
+        }
         let api = TestApi::start(node.containerd.dir(), options)?;
         api.ask(Call::post(
             "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
@@ -58,8 +70,6 @@ impl Cluster {
         upstream::extend(&mut all, &config);
         node.klet.add_flag("cert-dir", &node.containerd.dir().join("pki"));
         node.klet.configure(all)?;
-        node.klet.launch()?;
-        node.klet.wait_healthy()?;
         Ok(Self { node, api, port })
     }
 

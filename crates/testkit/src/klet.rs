@@ -50,6 +50,7 @@ pub struct Klet {
     read_only_port: u16,
     more: Value,
     flags: Vec<String>,
+    host_name: bool,
     tools: Option<PathBuf>,
 }
 
@@ -78,6 +79,7 @@ impl Klet {
             options,
             more: Value::Null,
             flags: Vec::new(),
+            host_name: false,
             tools: None,
         };
         klet.configure(Value::Null)?;
@@ -95,6 +97,13 @@ impl Klet {
     /// Adds a flag, for the next launch: not everything is in the configuration.
     pub fn add_flag(&mut self, flag: &str, value: &Path) {
         self.flags.push(format!("--{flag}={}", value.display()));
+    }
+
+    /// Leaves it the machine's own name, for the next launch.
+    pub fn keep_host_name(&mut self) {
+        self.host_name = true;
+        let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
+        self.options.node_name = name;
     }
 
     /// Has it look for programs here before anywhere else, from the next launch on.
@@ -126,8 +135,10 @@ impl Klet {
         let mut flags = vec![
             format!("--config={}", self.config_path().display()),
             format!("--root-dir={}", self.root_dir().display()),
-            format!("--hostname-override={}", self.options.node_name),
         ];
+        if !self.host_name {
+            flags.push(format!("--hostname-override={}", self.options.node_name));
+        }
         flags.extend_from_slice(&self.flags);
         flags
     }

@@ -88,6 +88,7 @@ const fn none(name: &'static str, kind: Kind) -> Flag {
 pub static FLAGS: &[Flag] = &[
     own("config", Text, CONFIG, "File with a KubeletConfiguration; flags override it"),
     own("config-dir", Text, CONFIG, "Directory of drop-in files (*.conf) that override --config, in lexical order"),
+    own("profile", Text, CONFIG, "Defaults for a purpose. secure: every item of CIS Kubernetes Benchmark 4.2 passes, and what contradicts one is refused; klet's own"),
     cfg("feature-gates", BoolMap, "featureGates", CONFIG, "Features to switch on or off, merged with those of the file"),
 
     own("kubeconfig", Text, NODE, "How to reach the API server; without it the node runs on its own"),
@@ -130,6 +131,7 @@ pub static FLAGS: &[Flag] = &[
     cfg("container-log-max-size", Text, "containerLogMaxSize", RUNTIME, "Size at which a container log is rotated"),
     cfg("container-log-max-files", Int32, "containerLogMaxFiles", RUNTIME, "Log files kept per container, at least 2"),
 
+    own("streams-need-create", Bool, SERVER, "Ask for the right to create, not get, for exec, attach, run and port-forward over a WebSocket too; klet's own, on with --profile=secure"),
     cfg("enable-server", Bool, "enableServer", SERVER, "Serve the HTTPS API"),
     cfg("address", Ip, "address", SERVER, "Address the API listens on; 0.0.0.0 or :: is all"),
     cfg("port", Int32, "port", SERVER, "Port of the HTTPS API"),

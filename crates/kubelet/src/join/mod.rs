@@ -11,6 +11,7 @@ mod objects;
 mod reports;
 
 pub use config::{JoinError, JoinSettings, settings};
+pub(crate) use facts::machine_ids;
 
 use std::path::PathBuf;
 use std::sync::Arc;
