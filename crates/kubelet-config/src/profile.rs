@@ -40,7 +40,6 @@ pub(crate) fn secure_defaults() -> Vec<(&'static str, Value)> {
         ("authentication.webhook.enabled", json!(true)),
         ("authorization.mode", json!("Webhook")),
         ("readOnlyPort", json!(0)),
-        ("makeIPTablesUtilChains", json!(true)),
         ("rotateCertificates", json!(true)),
         ("tlsCipherSuites", json!(&STRONG_CIPHERS[..CIPHERS])),
         ("tlsMinVersion", json!("VersionTLS12")),
