@@ -1,7 +1,8 @@
 //! The agent's log: to stderr, as text or JSON.
 //!
 //! Verbosity follows upstream's habit: up to 3 is what operators want, 4 and 5
-//! are for debugging, more is everything. `RUST_LOG` overrides it.
+//! are for debugging, more is everything. `RUST_LOG` overrides it, until somebody changes
+//! the verbosity of the running agent.
 
 use std::env::VarError;
 
@@ -11,7 +12,7 @@ use tracing::Level;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{fmt, registry};
+use tracing_subscriber::{Registry, fmt, registry, reload};
 
 /// The filter of a verbosity. Libraries stay quiet until everything is asked for.
 fn filter(verbosity: u32) -> Targets {
@@ -40,9 +41,21 @@ pub fn from_environment() -> anyhow::Result<Option<Targets>> {
     }
 }
 
+/// Changes how much is logged while the agent runs.
+#[derive(Clone)]
+pub struct Verbosity(reload::Handle<Targets, Registry>);
+
+impl Verbosity {
+    /// Logs as much as this from now on, whatever `RUST_LOG` said.
+    pub fn set(&self, verbosity: u32) -> Result<(), String> {
+        self.0.reload(filter(verbosity)).map_err(|error| error.to_string())
+    }
+}
+
 /// Starts logging. May be called once.
-pub fn start(logging: &Logging) -> anyhow::Result<()> {
+pub fn start(logging: &Logging) -> anyhow::Result<Verbosity> {
     let filter = from_environment()?.unwrap_or_else(|| filter(logging.verbosity));
+    let (filter, handle) = reload::Layer::new(filter);
     let lines = fmt::layer().with_writer(std::io::stderr);
     let started = match logging.format {
         LogFormat::Text => registry().with(filter).with(lines.with_ansi(false)).try_init(),
@@ -50,7 +63,8 @@ pub fn start(logging: &Logging) -> anyhow::Result<()> {
             registry().with(filter).with(lines.json().flatten_event(true)).try_init()
         }
     };
-    started.map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))
+    started.map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))?;
+    Ok(Verbosity(handle))
 }
 
 #[cfg(test)]

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use kubelet::node::Node;
+use kubelet::server::secure::SetVerbosity;
 use kubelet_config::{Config, Flags, Outcome, Warning};
 
 use crate::cli::{complain, say};
+use crate::logging::Verbosity;
 use crate::signals::Signals;
 use crate::{logging, process, service_manager, version};
 
@@ -59,7 +61,7 @@ fn warn(outcome: &Outcome) {
 
 fn start(config: Config, flags: Flags) -> anyhow::Result<()> {
     let watchdog = service_manager::watchdog_from_environment()?;
-    logging::start(&config.logging)?;
+    let verbosity = logging::start(&config.logging)?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         kubernetes = version::KUBERNETES,
@@ -69,14 +71,20 @@ fn start(config: Config, flags: Flags) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the asynchronous runtime")?;
-    runtime.block_on(agent(config, flags, watchdog))
+    runtime.block_on(agent(config, flags, watchdog, verbosity))
 }
 
-async fn agent(config: Config, flags: Flags, watchdog: Option<Duration>) -> anyhow::Result<()> {
+async fn agent(
+    config: Config,
+    flags: Flags,
+    watchdog: Option<Duration>,
+    verbosity: Verbosity,
+) -> anyhow::Result<()> {
     // Signals come after the lock: while waiting for it, the first one ends the process.
     let _lock = process::prepare(&config.process, &flags)?;
     let signals = Signals::listen()?;
     let node = Node::new(&config, &flags)?;
+    let node = node.with_verbosity(SetVerbosity::new(move |level| verbosity.set(level)));
     node.run(process::shutdown(&flags, signals, watchdog)).await?;
     Ok(())
 }

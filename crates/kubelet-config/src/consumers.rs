@@ -86,6 +86,8 @@ pub fn flag_consumer(name: &str) -> Option<&'static str> {
 pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
     ("config", Some("kubelet_config::load")),
     ("config-dir", Some("kubelet_config::load")),
+    ("profile", Some("kubelet_config::load")),
+    ("streams-need-create", Some("kubelet::server")),
     ("kubeconfig", Some("kubelet::join")),
     ("bootstrap-kubeconfig", Some("kubelet::join")),
     ("hostname-override", Some("kubelet::node")),
@@ -117,6 +119,10 @@ pub static GATES: &[(&str, &str)] = &[
     ("ClusterTrustBundleProjection", "kubelet::join"),
     // On, a serving certificate is asked for though the node has no IP address.
     ("AllowDNSOnlyNodeCSR", "kubelet::server"),
+    // Off, the node's API has no /flagz.
+    ("ComponentFlagz", "kubelet::server"),
+    // Off, the node's API has no /statusz.
+    ("ComponentStatusz", "kubelet::server"),
     // Off, the node's API saves no state of containers.
     ("ContainerCheckpoint", "kubelet::server"),
     // Off, containers are stopped with the signal of their image and no status tells it.

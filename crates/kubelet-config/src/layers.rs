@@ -1,7 +1,8 @@
 //! The layers of a configuration, laid over one another.
 //!
 //! Pure. Owns the tree so far and the origin of each of its leaves. Order of
-//! calls is the order of precedence: baseline or file, drop-ins, flags.
+//! calls is the order of precedence: baseline or file, drop-ins, flags. A profile comes
+//! last and fills in only what nobody set.
 //! Upstream: cmd/kubelet/app/server.go.
 
 use std::path::{Path, PathBuf};
@@ -120,6 +121,17 @@ impl Layers {
                         self.provenance.set(path.child(key), origin.clone());
                     }
                 }
+            }
+        }
+    }
+
+    /// What a profile sets where nobody set anything.
+    pub(crate) fn profile(&mut self, name: &'static str, defaults: Vec<(&'static str, Value)>) {
+        for (path, value) in defaults {
+            let path = FieldPath::dotted(path);
+            if !self.provenance.origin(&path).is_some_and(Origin::is_user) {
+                path.set(&mut self.tree, value);
+                self.provenance.set(path, Origin::Profile(name));
             }
         }
     }

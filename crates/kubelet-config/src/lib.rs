@@ -19,6 +19,7 @@ mod layers;
 mod load;
 pub mod path;
 pub mod problem;
+pub mod profile;
 pub mod provenance;
 pub mod quantity;
 mod validate;

@@ -1,6 +1,6 @@
 //! From a command line to a checked configuration: the one path that starts and checks share.
 //!
-//! Precedence: defaults < `--config` < `--config-dir` in lexical order < flags.
+//! Precedence: defaults < `--profile` < `--config` < `--config-dir` in lexical order < flags.
 //! Reads files only through [`Files`]. Collects every problem it can find; a
 //! file that cannot be read hides only what it contains. Upstream:
 //! cmd/kubelet/app/server.go, pkg/kubelet/kubeletconfig/configfiles.
@@ -22,7 +22,7 @@ use crate::layers::Layers;
 use crate::path::FieldPath;
 use crate::problem::{Problem, Warning};
 use crate::provenance::{Origin, Provenance};
-use crate::validate;
+use crate::{profile, validate};
 
 /// Everything loading found out.
 #[derive(Debug, Clone, PartialEq)]
@@ -122,6 +122,9 @@ impl Loader<'_> {
         }
         for setting in &line.settings {
             layers.flag(setting.field, setting.value.clone(), setting.flag);
+        }
+        if line.flags.is_secure() {
+            layers.profile(profile::SECURE, profile::secure_defaults());
         }
         layers
     }

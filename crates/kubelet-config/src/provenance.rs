@@ -15,6 +15,8 @@ pub enum Origin {
     Default,
     /// Nobody: the permissive default that holds while there is no `--config` file.
     LegacyDefault,
+    /// `--profile`, by its name: a default for a purpose.
+    Profile(&'static str),
     /// The `--config` file.
     File(PathBuf),
     /// A file in `--config-dir`.
@@ -35,6 +37,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Default => f.write_str("default"),
             Self::LegacyDefault => f.write_str("default without --config"),
+            Self::Profile(name) => write!(f, "profile {name}"),
             Self::File(path) => write!(f, "{}", path.display()),
             Self::DropIn(path) => write!(f, "drop-in {}", path.display()),
             Self::Flag(name) => write!(f, "--{name}"),

@@ -18,6 +18,7 @@ use crate::admission::AdmissionMetrics;
 use crate::allocation::ResizeMetrics;
 use crate::image_manager::ImageMetrics;
 use crate::runtime_manager::HookMetrics;
+use crate::server::RequestMetrics;
 
 /// Label of the runtime operation metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -67,6 +68,8 @@ pub struct Metrics {
     pub hooks: HookMetrics,
     /// Of admission.
     pub admission: AdmissionMetrics,
+    /// Of the servers.
+    pub requests: RequestMetrics,
 }
 
 impl Default for Metrics {
@@ -95,6 +98,7 @@ impl Metrics {
             resizes: ResizeMetrics::default(),
             hooks: HookMetrics::default(),
             admission: AdmissionMetrics::default(),
+            requests: RequestMetrics::default(),
         };
         metrics.register();
         metrics
@@ -106,6 +110,7 @@ impl Metrics {
         self.resizes.register(r);
         self.hooks.register(r);
         self.admission.register(r);
+        self.requests.register(r);
         r.register("kubelet_running_pods", "Pods with a ready sandbox", self.running_pods.clone());
         r.register(
             "kubelet_running_containers",

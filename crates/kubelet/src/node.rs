@@ -30,7 +30,7 @@ use crate::ports::{
 };
 use crate::runtime_manager::sysctl;
 use crate::server::local::{self, Local, Place};
-use crate::server::secure::{self, SecureError, SecureSettings};
+use crate::server::secure::{self, SecureError, SecureSettings, SetVerbosity};
 use crate::server::{self, ListenError};
 use crate::settings::{Settings, UserIds};
 use crate::wiring::Agent;
@@ -98,6 +98,7 @@ pub struct Node {
     read_only: Option<SocketAddr>,
     join: Option<JoinSettings>,
     secure: Option<SecureSettings>,
+    verbosity: Option<SetVerbosity>,
 }
 
 impl Node {
@@ -121,7 +122,13 @@ impl Node {
             cgroup_driver: container_manager::config::driver(config),
             healthz: config.server.healthz,
             read_only: config.server.read_only,
+            verbosity: None,
         })
+    }
+
+    /// Lets whoever may change the agent's flags change how much is logged.
+    pub fn with_verbosity(self, verbosity: SetVerbosity) -> Self {
+        Self { verbosity: Some(verbosity), ..self }
     }
 
     /// Runs until `shutdown`. Pods keep running after that.
@@ -189,7 +196,7 @@ impl Node {
         let local = Local { view, runtime, clock, fs, place, cluster, certificates };
         serve_locally(&tasks, &socket, local.clone());
         if let Some(secure) = self.secure {
-            secure::serve(&tasks, secure, api, local, cgroups).await?;
+            secure::serve(&tasks, secure, api, local, cgroups, self.verbosity).await?;
         }
         if let Some(address) = self.healthz {
             server::serve(&tasks, "health", address, server::health_router()).await?;

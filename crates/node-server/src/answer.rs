@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -10,11 +11,12 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, SizeHint};
 use hyper::header::{
-    ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+    ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WARNING, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Response, StatusCode};
 
 use crate::patience::Answering;
+use crate::requests::Counted;
 use crate::view::{Answer, Chunks, Content, ViewError};
 
 /// What a body is made of on its way out.
@@ -40,7 +42,8 @@ pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Reply {
     with_type(status, TEXT, full(text))
 }
 
-/// A plain text with an end of line, as Go's `http.Error` writes it.
+/// A plain text with an end of line, as Go's `http.Error` writes it, and upstream's
+/// handler of flags whatever it has to say.
 pub(crate) fn error(status: StatusCode, message: &str) -> Reply {
     let mut reply = text(status, format!("{message}\n"));
     let nosniff = HeaderValue::from_static("nosniff");
@@ -85,7 +88,11 @@ pub(crate) fn content(answer: Answer) -> Reply {
         }
     };
     let kind = HeaderValue::from_static(answer.content_type);
-    with_type(StatusCode::OK, kind, body)
+    let mut reply = with_type(StatusCode::OK, kind, body);
+    if let Some(warning) = answer.warning {
+        reply.headers_mut().insert(WARNING, HeaderValue::from_static(warning));
+    }
+    reply
 }
 
 /// JSON.
@@ -132,21 +139,22 @@ impl Stream for Flushed {
     }
 }
 
-/// Holds on to the sign that a request is being answered until its body is gone.
+/// Holds on to the signs that a request is being answered until its body is gone.
 pub(crate) struct Held {
     body: Body,
     _answering: Option<Answering>,
+    _counted: Arc<Counted>,
 }
 
 impl Held {
-    pub(crate) fn new(reply: Reply, answering: Answering) -> Response<Self> {
+    pub(crate) fn new(reply: Reply, answering: Answering, counted: Arc<Counted>) -> Response<Self> {
         let mut answering = Some(answering);
         if reply.status() == StatusCode::SWITCHING_PROTOCOLS
             && let Some(answering) = answering.take()
         {
             answering.for_good();
         }
-        reply.map(|body| Self { body, _answering: answering })
+        reply.map(|body| Self { body, _answering: answering, _counted: counted })
     }
 }
 

@@ -18,6 +18,7 @@ use crate::answer::Held;
 use crate::handle;
 use crate::listen::Shared;
 use crate::patience::{Busy, Patience};
+use crate::requests::{Counted, request_kind};
 use crate::slots::Ticket;
 
 /// How long a client may take over the handshake.
@@ -61,12 +62,16 @@ pub(crate) async fn serve(
     let peer = Arc::new(Peer { address, chain, ticket });
     let busy = Busy::default();
     let io = TokioIo::new(Patience::new(stream, busy.clone()));
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let answering = busy.begin();
+        let kind = request_kind(request.method(), request.uri().path(), &shared.handlers);
+        let counted = Counted::begin(&shared.requests, kind);
+        // Streams outlive the answer that begins them.
+        request.extensions_mut().insert(Arc::clone(&counted));
         let (shared, peer) = (Arc::clone(&shared), Arc::clone(&peer));
         async move {
-            let reply: Response<Held> =
-                Held::new(handle::answer(&shared, &peer, request).await, answering);
+            let reply = handle::answer(&shared, &peer, request).await;
+            let reply: Response<Held> = Held::new(reply, answering, counted);
             Ok::<_, Infallible>(reply)
         }
     });

@@ -13,12 +13,12 @@ use hyper::{Method, Request, StatusCode};
 use tokio::time::timeout;
 
 use crate::answer::{self, Reply};
-use crate::auth::{ANONYMOUS, Credentials, Refusal, attributes, verb};
+use crate::auth::{ANONYMOUS, Credentials, Refusal, Stranger, attributes, verb};
 use crate::connection::Peer;
 use crate::listen::Shared;
 use crate::routes::{self, Names, Path, Query, Route, route};
 use crate::view::{Answer, ContainerRef, Content, Page, PodFacts, ViewError};
-use crate::{health, log_options, node_logs, streams};
+use crate::{health, log_options, node_logs, slots, streams};
 
 /// Bytes of a body: a form, or a number.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -61,10 +61,22 @@ fn moved(request: &Request<Incoming>, path: &str) -> Reply {
 
 /// Finds out who asks, and whether they may.
 async fn admit(shared: &Shared, peer: &Peer, head: &mut Parts, path: &str) -> Result<(), Reply> {
-    let shown = Credentials { tls: &shared.tls, chain: &peer.chain, now: (shared.clock)() };
-    let user = shared.authenticator.user(shown, &mut head.headers).await;
-    let Some(user) = user else {
-        return Err(answer::text(StatusCode::UNAUTHORIZED, "Unauthorized"));
+    let shown = Credentials {
+        tls: &shared.tls,
+        chain: &peer.chain,
+        now: (shared.clock)(),
+        peer: slots::peer(peer.address.ip()),
+    };
+    let user = match shared.authenticator.user(shown, &mut head.headers).await {
+        Ok(user) => user,
+        Err(Stranger::Unknown) => {
+            return Err(answer::text(StatusCode::UNAUTHORIZED, "Unauthorized"));
+        }
+        Err(Stranger::TooMany) => {
+            let why = "too many tokens from this address mean nothing; try again later";
+            let why = ViewError { retry_after: Some(1), ..ViewError::new(429, why) };
+            return Err(answer::refused(&why));
+        }
     };
     if user.name != ANONYMOUS {
         peer.ticket.prove();
@@ -86,7 +98,8 @@ async fn serve(
     let view = &*shared.view;
     let query = Query::read(request.uri().query().unwrap_or_default());
     let served = match found {
-        Route::Health => return health::all(view, &query).await,
+        Route::Health => return health::all(view, &shared.slis, &query).await,
+        Route::Slis => return shared.slis.serve(request.method(), shared.started),
         Route::HealthOf(check) => return health::one(view, check).await,
         Route::Page(page) => self::page(shared, page, query, request).await,
         Route::ContainerLogs(names) => container_logs(shared, &names, &query).await,
@@ -207,7 +220,8 @@ async fn container_logs(
     }
     let chunks = shared.view.logs(container_of(names), options).await?;
     let content_type = "text/plain; charset=utf-8";
-    Ok(answer::content(Answer { content_type, content: Content::Chunks(chunks) }))
+    let content = Content::Chunks(chunks);
+    Ok(answer::content(Answer { content_type, content, warning: None }))
 }
 
 async fn run(
@@ -248,11 +262,14 @@ async fn checkpoint(shared: &Shared, names: &Names<'_>, query: &Query) -> Result
 
 async fn verbosity(shared: &Shared, request: Request<Incoming>) -> Result<Reply, ViewError> {
     if request.method() != Method::PUT {
-        return Err(ViewError::new(406, "unsupported http method"));
+        return Ok(answer::error(StatusCode::NOT_ACCEPTABLE, "unsupported http method"));
     }
     let level = body(request).await?;
-    let said = shared.view.set_verbosity(&level).await?;
-    Ok(answer::text(StatusCode::OK, said))
+    match shared.view.set_verbosity(&level).await {
+        Ok(said) => Ok(answer::error(StatusCode::OK, &said)),
+        Err(why) if why.status == 400 => Ok(answer::error(StatusCode::BAD_REQUEST, &why.message)),
+        Err(why) => Err(why),
+    }
 }
 
 #[cfg(test)]

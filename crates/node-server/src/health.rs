@@ -7,10 +7,11 @@ use hyper::header::{HeaderValue, X_CONTENT_TYPE_OPTIONS};
 
 use crate::answer::{Reply, error, text, unknown_path};
 use crate::routes::Query;
+use crate::slis::Slis;
 use crate::view::NodeView;
 
 /// All checks together; why one fails is only told where each is asked alone.
-pub(crate) async fn all(view: &dyn NodeView, query: &Query) -> Reply {
+pub(crate) async fn all(view: &dyn NodeView, slis: &Slis, query: &Query) -> Reply {
     let mut unknown: Vec<&str> = Vec::new();
     for name in query.all("exclude") {
         if !unknown.contains(&name) {
@@ -24,7 +25,9 @@ pub(crate) async fn all(view: &dyn NodeView, query: &Query) -> Reply {
             output.push_str(&format!("[+]{check} excluded: ok\n"));
             continue;
         }
-        match run(view, check).await {
+        let checked = run(view, check).await;
+        slis.note(check, checked.is_ok());
+        match checked {
             Ok(()) => output.push_str(&format!("[+]{check} ok\n")),
             Err(why) => {
                 tracing::info!(check, why, "a health check fails");

@@ -14,7 +14,9 @@ mod listen;
 mod log_options;
 mod node_logs;
 mod patience;
+mod requests;
 mod routes;
+mod slis;
 mod slots;
 mod streams;
 mod tls;
@@ -22,6 +24,7 @@ mod view;
 
 pub use auth::{AuthenticationOptions, AuthorizationOptions};
 pub use listen::{BoxFuture, NodeServer, ServerOptions, Spawn};
+pub use requests::{Counted, RequestKind, Requests, request_kind};
 pub use routes::Handlers;
 pub use slots::ConnectionLimits;
 pub use tls::{

@@ -7,12 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api_client::Clock;
+use jiff::Timestamp;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
 use crate::auth::{AuthenticationOptions, Authenticator, AuthorizationOptions, Authorizer};
 use crate::connection;
+use crate::requests::Requests;
 use crate::routes::Handlers;
+use crate::slis::Slis;
 use crate::slots::{ConnectionLimits, Slots};
 use crate::tls::Tls;
 use crate::view::NodeView;
@@ -49,6 +52,10 @@ pub struct ServerOptions {
     pub stream_idle: Duration,
     /// How many may connect.
     pub connections: ConnectionLimits,
+    /// Hears of requests.
+    pub requests: Arc<dyn Requests>,
+    /// When the process started, for metrics.
+    pub started: Option<Timestamp>,
     /// What time it is, for certificates.
     pub clock: Clock,
     /// Runs connections.
@@ -64,6 +71,9 @@ pub(crate) struct Shared {
     pub handlers: Handlers,
     pub log_dir: PathBuf,
     pub stream_idle: Duration,
+    pub requests: Arc<dyn Requests>,
+    pub slis: Slis,
+    pub started: Option<Timestamp>,
     pub clock: Clock,
     pub spawn: Spawn,
     pub view: Arc<dyn NodeView>,
@@ -102,6 +112,9 @@ impl NodeServer {
             handlers: options.handlers,
             log_dir: options.log_dir,
             stream_idle: options.stream_idle,
+            requests: options.requests,
+            slis: Slis::default(),
+            started: options.started,
             clock: options.clock,
             spawn: options.spawn,
             view,

@@ -24,17 +24,19 @@ pub struct Answer {
     pub content_type: &'static str,
     /// It.
     pub content: Content,
+    /// What a `Warning` header says about it.
+    pub warning: Option<&'static str>,
 }
 
 impl Answer {
     /// JSON.
     pub fn json(body: impl Into<Bytes>) -> Self {
-        Self { content_type: "application/json", content: Content::Bytes(body.into()) }
+        Self::text("application/json", body)
     }
 
     /// Text of a type of its own, such as that of Prometheus.
     pub fn text(content_type: &'static str, body: impl Into<Bytes>) -> Self {
-        Self { content_type, content: Content::Bytes(body.into()) }
+        Self { content_type, content: Content::Bytes(body.into()), warning: None }
     }
 }
 
@@ -93,8 +95,6 @@ pub enum Metrics {
     Probes,
     /// `/metrics/resource`
     Resource,
-    /// `/metrics/slis`
-    Slis,
 }
 
 /// A page about the node as a whole.

@@ -1,15 +1,20 @@
-//! `/metrics/cadvisor`: the core series of control groups.
+//! `/metrics/cadvisor`: the series of control groups.
 //!
 //! Tells of the root, the system's groups, pods, their containers and the networks of
-//! their sandboxes. Values that nobody knows have no series. Upstream:
+//! their sandboxes. Reads small files and asks the runtime once; starts no programs. Values that nobody knows have no series. Upstream:
 //! vendor/github.com/google/cadvisor/lib/metrics/prometheus.go and the labels of
 //! pkg/kubelet/server/server.go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
+use cri::v1;
 use jiff::Timestamp;
 
-use crate::files::{FileError, Limit};
+use crate::block::{Device, device_of, disk_names};
+use crate::cadvisor_host;
+use crate::disks;
+use crate::files::{self, FileError, Limit};
 use crate::gather::Stats;
 use crate::groups::{GroupUsage, Groups};
 use crate::input::{NodeStatsInput, PodStatsInput};
@@ -18,15 +23,17 @@ use crate::machine;
 use crate::node;
 use crate::pods::PodGroups;
 use crate::resource::{bytes, seconds};
-use crate::samples::Network;
+use crate::runtime;
+use crate::samples::{Fs, Network};
 use crate::text::{self, Family, Kind};
+use crate::topology::{self, MachineIds, Processors};
 
 /// Pressure is counted in microseconds.
 const MICROS: f64 = 1e6;
 
 /// Whose series these are.
 #[derive(Debug, Clone, Copy, Default)]
-struct Labels<'a> {
+pub(crate) struct Labels<'a> {
     id: &'a str,
     name: &'a str,
     image: &'a str,
@@ -36,7 +43,7 @@ struct Labels<'a> {
 }
 
 impl Labels<'_> {
-    fn text(&self, extra: &[(&str, &str)]) -> String {
+    pub(crate) fn text(&self, extra: &[(&str, &str)]) -> String {
         let mut pairs = vec![
             ("container", self.container),
             ("id", self.id),
@@ -52,13 +59,19 @@ impl Labels<'_> {
 }
 
 /// The series so far.
-struct Series {
+pub(crate) struct Series {
     now: Timestamp,
     families: BTreeMap<&'static str, Family>,
 }
 
 impl Series {
-    fn put(&mut self, labels: &str, name: &'static str, help: &'static str, value: Option<f64>) {
+    pub(crate) fn put(
+        &mut self,
+        labels: &str,
+        name: &'static str,
+        help: &'static str,
+        value: Option<f64>,
+    ) {
         // Limits and starts are no samples and have no time, as upstream.
         let timeless = name.starts_with("container_spec_") || name.ends_with("_start_time_seconds");
         let kind = if name.ends_with("_total") { Kind::Counter } else { Kind::Gauge };
@@ -140,7 +153,7 @@ impl Series {
             Some(Limit::None) | None => None,
         };
         let throttled = |value| if quota.is_some() { value } else { None };
-        let table: [(&'static str, &'static str, Option<f64>); 14] = [
+        let table: [(&'static str, &'static str, Option<f64>); 17] = [
             ("container_spec_cpu_period", "Period of the CPU quota", bytes(limits.cpu_period)),
             ("container_spec_cpu_quota", "CPU quota", quota),
             ("container_spec_cpu_shares", "CPU shares", bytes(limits.cpu_shares)),
@@ -166,6 +179,17 @@ impl Series {
                 "Time held back",
                 throttled(seconds(limits.throttled_nanos)),
             ),
+            (
+                "container_cpu_cfs_burst_periods_total",
+                "Periods in which saved CPU time was used",
+                throttled(bytes(limits.bursts)),
+            ),
+            (
+                "container_cpu_cfs_burst_seconds_total",
+                "Saved CPU time used",
+                throttled(seconds(limits.burst_nanos)),
+            ),
+            ("container_oom_events_total", "Kills for want of memory", bytes(limits.oom_kills)),
             ("container_memory_max_usage_bytes", "Most memory charged", bytes(limits.memory_peak)),
             ("container_memory_failcnt", "Memory refused", bytes(limits.memory_failures)),
             ("container_memory_kernel_usage", "Memory of the kernel", bytes(limits.kernel_memory)),
@@ -216,11 +240,46 @@ impl Series {
     }
 }
 
+/// What is read once for all groups of a scrape.
+struct Scrape {
+    boot: Timestamp,
+    disks: BTreeMap<Device, String>,
+    /// The kernel's list of mounts.
+    mounts: String,
+    /// What the runtime says of containers, by id.
+    told: BTreeMap<String, v1::ContainerStats>,
+}
+
+impl Scrape {
+    /// The file system of a path, with its device.
+    fn room(&self, path: &str, now: Timestamp) -> Option<(String, Fs)> {
+        let device = device_of(&self.mounts, path)?;
+        Some((device, disks::space(Path::new(path), now).ok()?))
+    }
+}
+
 impl Stats {
     /// The answer of `/metrics/cadvisor`.
-    pub fn cadvisor_metrics(&self, pods: &[PodStatsInput], node: &NodeStatsInput) -> String {
+    pub async fn cadvisor_metrics(
+        &self,
+        pods: &[PodStatsInput],
+        node: &NodeStatsInput,
+        ids: &MachineIds,
+    ) -> String {
+        let mut told = BTreeMap::new();
+        match self.runtime.list_container_stats().await {
+            Ok(all) => {
+                for stats in all {
+                    if let Some(attributes) = &stats.attributes {
+                        told.insert(attributes.id.clone(), stats);
+                    }
+                }
+            }
+            // What containers take up on disks is all that is missing then.
+            Err(error) => tracing::debug!(%error, "the runtime does not tell about containers"),
+        }
         let mut series = Series { now: self.now(), families: BTreeMap::new() };
-        let failed = match self.groups_into(&mut series, pods, node) {
+        let failed = match self.groups_into(&mut series, pods, node, told) {
             Ok(()) => 0.0,
             Err(error) => {
                 tracing::error!(%error, "cannot measure control groups");
@@ -232,7 +291,23 @@ impl Stats {
         errors.add("", Some(failed), None);
         let mut families: Vec<Family> = series.families.into_values().collect();
         families.push(errors);
+        families.extend(self.machine(ids));
         text::render(families)
+    }
+
+    fn machine(&self, ids: &MachineIds) -> Vec<Family> {
+        let proc = &self.roots.proc;
+        let processors = self.processors.get_or_init(|| {
+            topology::processors(proc).unwrap_or_else(|error| {
+                tracing::warn!(%error, "cannot list the processors");
+                Processors::default()
+            })
+        });
+        let memory = machine::mem_info(proc);
+        if let Err(error) = &memory {
+            tracing::error!(%error, "cannot read the machine's memory");
+        }
+        cadvisor_host::machine(ids, processors, memory.ok().as_ref())
     }
 
     fn groups_into(
@@ -240,10 +315,13 @@ impl Stats {
         series: &mut Series,
         pods: &[PodStatsInput],
         node: &NodeStatsInput,
+        told: BTreeMap<String, v1::ContainerStats>,
     ) -> Result<(), FileError> {
         let groups = Groups::detect(&self.roots.cgroup)?;
         let proc = &self.roots.proc;
         let boot = machine::boot_time(proc)?;
+        let mounts = files::read_if_any(&proc.join("self/mountinfo"))?.unwrap_or_default();
+        let scrape = Scrape { boot, disks: disk_names(proc)?, mounts, told };
         let root = Labels { id: "/", ..Labels::default() };
         series.usage(root, &node::usage(&groups, proc)?);
         let info = machine::mem_info(proc)?;
@@ -253,6 +331,8 @@ impl Stats {
             ..groups.limits("/")?
         };
         series.limits(root, &limits);
+        series.disk_io(root, &groups.disk_io("/")?, &scrape.disks);
+        self.node_fs_into(series, root, &scrape);
         series.started(root, Some(boot));
         if let Some(network) = machine::network_of(proc, 1, series.now)? {
             series.network(root, &network);
@@ -266,6 +346,7 @@ impl Stats {
             let whose = Labels { id: &id, ..Labels::default() };
             series.usage(whose, &usage);
             series.limits(whose, &groups.limits(&group.cgroup)?);
+            series.disk_io(whose, &groups.disk_io(&group.cgroup)?, &scrape.disks);
             series.started(
                 whose,
                 group.started.or_else(|| groups.started(&group.cgroup, Some(boot))),
@@ -273,11 +354,26 @@ impl Stats {
         }
         for pod in pods {
             // A pod may go while it is looked at: the others still count.
-            if let Err(error) = self.pod_into(series, &groups, pod, boot) {
+            if let Err(error) = self.pod_into(series, &groups, pod, &scrape) {
                 tracing::warn!(pod = %pod.uid, %error, "cannot measure a pod's control groups");
             }
         }
         Ok(())
+    }
+
+    /// The file systems of the node's own files and of writable layers, each once.
+    fn node_fs_into(&self, series: &mut Series, root: Labels<'_>, scrape: &Scrape) {
+        let own = self.roots.node_fs.to_string_lossy().into_owned();
+        let mut paths = BTreeSet::from([own.as_str()]);
+        paths.extend(scrape.told.values().filter_map(layer_mount));
+        let mut seen = BTreeSet::new();
+        for path in paths {
+            if let Some((device, fs)) = scrape.room(path, series.now)
+                && seen.insert(device.clone())
+            {
+                series.file_system(root, &device, &fs);
+            }
+        }
     }
 
     fn pod_into(
@@ -285,8 +381,9 @@ impl Stats {
         series: &mut Series,
         groups: &Groups,
         pod: &PodStatsInput,
-        boot: Timestamp,
+        scrape: &Scrape,
     ) -> Result<(), FileError> {
+        let (proc, boot) = (&self.roots.proc, scrape.boot);
         let Some(path) = &pod.cgroup else { return Ok(()) };
         let found = PodGroups::read(groups, pod);
         if found.usage.cpu_nanos.is_none() && found.usage.memory.is_none() {
@@ -297,6 +394,7 @@ impl Stats {
         let whose = Labels { id: &id, pod: name, namespace, ..Labels::default() };
         series.usage(whose, &found.usage);
         series.limits(whose, &groups.limits(path)?);
+        series.disk_io(whose, &groups.disk_io(path)?, &scrape.disks);
         series.started(whose, groups.started(path, Some(boot)));
         if let Some(sandbox) = &found.sandbox {
             let id = absolute(sandbox);
@@ -304,8 +402,7 @@ impl Stats {
             series.usage(whose, &groups.usage(sandbox)?);
             let pids = groups.processes(sandbox)?;
             series.processes(whose, &pids);
-            let network =
-                pids.first().map(|pid| machine::network_of(&self.roots.proc, *pid, series.now));
+            let network = pids.first().map(|pid| machine::network_of(proc, *pid, series.now));
             if let Some(network) = network.transpose()?.flatten() {
                 series.network(whose, &network);
             }
@@ -322,11 +419,33 @@ impl Stats {
             };
             series.usage(whose, usage);
             series.limits(whose, &groups.limits(path)?);
+            series.disk_io(whose, &groups.disk_io(path)?, &scrape.disks);
             series.started(whose, container.started.or_else(|| groups.started(path, Some(boot))));
-            series.processes(whose, &groups.processes(path)?);
+            let pids = groups.processes(path)?;
+            series.processes(whose, &pids);
+            if let Some(pid) = pids.first() {
+                series.open_files(whose, cadvisor_host::open_files(proc, *pid)?);
+            }
+            layer_into(series, whose, scrape, container.id.as_str());
         }
         Ok(())
     }
+}
+
+/// The writable layer of a container, as far as the runtime tells.
+fn layer_into(series: &mut Series, whose: Labels<'_>, scrape: &Scrape, id: &str) {
+    let Some(stats) = scrape.told.get(id) else { return };
+    let (Some(mount), Some(layer)) = (layer_mount(stats), &stats.writable_layer) else { return };
+    let used = runtime::fs(layer).used;
+    if let (Some((device, room)), Some(_)) = (scrape.room(mount, series.now), used) {
+        series.file_system(whose, &device, &Fs { used, ..room });
+    }
+}
+
+/// Where the file system of a container's writable layer is mounted.
+fn layer_mount(stats: &v1::ContainerStats) -> Option<&str> {
+    let id = stats.writable_layer.as_ref()?.fs_id.as_ref()?;
+    Some(id.mountpoint.as_str()).filter(|mount| !mount.is_empty())
 }
 
 /// The group's path as upstream writes it.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use cri::{CallError, v1};
 use jiff::Timestamp;
@@ -20,6 +20,7 @@ use crate::pods::{self, PodGroups, PodSample};
 use crate::rates::Sampler;
 use crate::runtime;
 use crate::samples::{Cpu, Fs, Memory, Network};
+use crate::topology::Processors;
 
 /// The time of day, from whoever owns it.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -62,10 +63,12 @@ impl Summary {
 
 /// Measures the node and its pods when asked.
 pub struct Stats {
-    runtime: Arc<dyn cri::Runtime>,
+    pub(crate) runtime: Arc<dyn cri::Runtime>,
     pub(crate) roots: Roots,
     clock: Clock,
     sampler: Mutex<Sampler>,
+    /// Processors do not change; listing them is dear on large machines.
+    pub(crate) processors: OnceLock<Processors>,
 }
 
 /// What the runtime said, found by id.
@@ -87,7 +90,7 @@ struct Seen<'a> {
 impl Stats {
     /// Measures through `runtime` and below `roots`.
     pub fn new(runtime: Arc<dyn cri::Runtime>, roots: Roots, clock: Clock) -> Self {
-        Self { runtime, roots, clock, sampler: Mutex::default() }
+        Self { runtime, roots, clock, sampler: Mutex::default(), processors: OnceLock::new() }
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -6,7 +6,9 @@
 //! which pods there are: the caller gives them. Upstream: pkg/kubelet/stats,
 //! pkg/kubelet/server/stats, pkg/kubelet/metrics/collectors/resource_metrics.go.
 
+mod block;
 mod cadvisor;
+mod cadvisor_host;
 mod disks;
 mod files;
 mod gather;
@@ -21,6 +23,7 @@ mod resource;
 mod runtime;
 mod samples;
 mod text;
+mod topology;
 
 pub use files::{FileError, Limit};
 pub use gather::{Clock, Stats, StatsError, Summary};
@@ -33,3 +36,4 @@ pub use rates::Sampler;
 pub use samples::{
     ContainerSample, Cpu, Fs, Interface, Io, Memory, Network, Pressure, PressureLine, Swap,
 };
+pub use topology::MachineIds;

@@ -20,6 +20,12 @@ pub struct GroupLimits {
     pub throttled_periods: Option<u64>,
     /// For how long.
     pub throttled_nanos: Option<u64>,
+    /// Periods in which it used what it had saved.
+    pub bursts: Option<u64>,
+    /// For how long.
+    pub burst_nanos: Option<u64>,
+    /// Processes killed for want of memory.
+    pub oom_kills: Option<u64>,
     /// Bytes of memory.
     pub memory: Option<Limit>,
     /// Bytes of swap; in version 1 with those of memory.
@@ -60,6 +66,8 @@ impl Groups {
             limits.periods = files::keyed(&text, "nr_periods");
             limits.throttled_periods = files::keyed(&text, "nr_throttled");
             limits.throttled_nanos = files::keyed(&text, "throttled_time");
+            limits.bursts = files::keyed(&text, "nr_bursts");
+            limits.burst_nanos = files::keyed(&text, "burst_time");
         }
         if let Some(dir) = self.dir("memory", group) {
             limits.memory = files::limit(&dir.join("memory.limit_in_bytes"))?;
@@ -68,6 +76,8 @@ impl Groups {
             limits.memory_peak = files::number(&dir.join("memory.max_usage_in_bytes"))?;
             limits.memory_failures = files::number(&dir.join("memory.failcnt"))?;
             limits.kernel_memory = files::number(&dir.join("memory.kmem.usage_in_bytes"))?;
+            let text = files::read_if_any(&dir.join("memory.oom_control"))?.unwrap_or_default();
+            limits.oom_kills = files::keyed(&text, "oom_kill");
         }
         Ok(limits)
     }
@@ -90,6 +100,11 @@ impl Groups {
         limits.throttled_periods = files::keyed(&text, "nr_throttled");
         limits.throttled_nanos =
             files::keyed(&text, "throttled_usec").and_then(|micros| micros.checked_mul(1000));
+        limits.bursts = files::keyed(&text, "nr_bursts");
+        limits.burst_nanos =
+            files::keyed(&text, "burst_usec").and_then(|micros| micros.checked_mul(1000));
+        let text = files::read_if_any(&dir.join("memory.events"))?.unwrap_or_default();
+        limits.oom_kills = files::keyed(&text, "oom_kill");
         limits.memory = files::limit(&dir.join("memory.max"))?;
         limits.swap = files::limit(&dir.join("memory.swap.max"))?;
         limits.reservation = files::limit(&dir.join("memory.min"))?;

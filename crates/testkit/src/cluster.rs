@@ -41,12 +41,10 @@ impl Cluster {
     /// The same, with flags that are either there or not.
     pub fn start_switched(options: ApiOptions, config: Value, switches: &[&str]) -> Result<Self> {
         Self::start_as(options, config, |node, api| {
-            let kubeconfig = api.node_kubeconfig(node.klet.node_name())?;
-            node.klet.add_flag("kubeconfig", &kubeconfig);
             for switch in switches {
                 node.klet.add_switch(switch);
             }
-            Ok(())
+            own_credentials(node, api)
         })
     }
 
@@ -56,7 +54,28 @@ impl Cluster {
         config: Value,
         credentials: impl FnOnce(&mut Node, &TestApi) -> Result<()>,
     ) -> Result<Self> {
+        let mut cluster = Self::prepare_as(options, config, false, credentials)?;
+        cluster.node.klet.launch()?;
+        cluster.node.klet.wait_healthy()?;
+        Ok(cluster)
+    }
+
+    /// All but the start of klet, which the test launches, perhaps with the host's own
+    /// name.
+    pub fn prepare(options: ApiOptions, config: Value, host_name: bool) -> Result<Self> {
+        Self::prepare_as(options, config, host_name, own_credentials)
+    }
+
+    fn prepare_as(
+        options: ApiOptions,
+        config: Value,
+        host_name: bool,
+        credentials: impl FnOnce(&mut Node, &TestApi) -> Result<()>,
+    ) -> Result<Self> {
         let mut node = Node::start_with(NodeOptions { klet_absent: true, ..Default::default() })?;
+        if host_name {
+            node.klet.keep_host_name();
+        }
         let api = TestApi::start(node.containerd.dir(), options)?;
         bind(&api, "system:node", "system:nodes")?;
         credentials(&mut node, &api)?;
@@ -71,8 +90,6 @@ impl Cluster {
         upstream::extend(&mut all, &config);
         node.klet.add_flag("cert-dir", &node.containerd.dir().join("pki"));
         node.klet.configure(all)?;
-        node.klet.launch()?;
-        node.klet.wait_healthy()?;
         Ok(Self { node, api, port })
     }
 
@@ -144,6 +161,13 @@ pub fn bind(api: &TestApi, role: &str, group: &str) -> Result<()> {
     });
     api.ask(Call::post(&path(&format!("apis/{of}/v1"), "", &["clusterrolebindings"]), binding))
         .map(drop)
+}
+
+/// A certificate that makes it the node that it is.
+fn own_credentials(node: &mut Node, api: &TestApi) -> Result<()> {
+    let kubeconfig = api.node_kubeconfig(node.klet.node_name())?;
+    node.klet.add_flag("kubeconfig", &kubeconfig);
+    Ok(())
 }
 
 /// The status of an object's condition.

@@ -50,6 +50,7 @@ pub struct Klet {
     read_only_port: u16,
     more: Value,
     flags: Vec<String>,
+    host_name: bool,
     tools: Option<PathBuf>,
 }
 
@@ -78,6 +79,7 @@ impl Klet {
             options,
             more: Value::Null,
             flags: Vec::new(),
+            host_name: false,
             tools: None,
         };
         klet.configure(Value::Null)?;
@@ -106,6 +108,13 @@ impl Klet {
     pub fn drop_flag(&mut self, flag: &str) {
         let plain = format!("--{flag}");
         self.flags.retain(|one| one.split('=').next() != Some(plain.as_str()));
+    }
+
+    /// Leaves it the machine's own name, for the next launch.
+    pub fn keep_host_name(&mut self) {
+        self.host_name = true;
+        let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
+        self.options.node_name = name;
     }
 
     /// Has it look for programs here before anywhere else, from the next launch on.
@@ -137,8 +146,10 @@ impl Klet {
         let mut flags = vec![
             format!("--config={}", self.config_path().display()),
             format!("--root-dir={}", self.root_dir().display()),
-            format!("--hostname-override={}", self.options.node_name),
         ];
+        if !self.host_name {
+            flags.push(format!("--hostname-override={}", self.options.node_name));
+        }
         flags.extend_from_slice(&self.flags);
         flags
     }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use kubelet_config::consumers::Unconsumed;
 use kubelet_config::path::leaves;
+use kubelet_config::profile::SECURE;
 use kubelet_config::{Origin, Outcome, Problem, Warning};
 use serde_json::{Value, json};
 
@@ -73,7 +74,7 @@ impl<'a> Report<'a> {
                 origin: origin.to_string(),
             })
         });
-        let rows = fields.chain(own_flags).collect();
+        let rows = fields.chain(own_flags).chain(from_profile(outcome)).collect();
         let Outcome { warnings, unconsumed, .. } = outcome;
         let problems = outcome.problems.iter().chain(&findings.problems).collect();
         let (runtime, images) = (findings.runtime.as_ref(), findings.images.as_ref());
@@ -178,6 +179,17 @@ impl<'a> Report<'a> {
         let _ = writeln!(out, "{}", self.verdict());
         out
     }
+}
+
+/// What a profile turns on that is no field of the configuration.
+fn from_profile(outcome: &Outcome) -> Option<Row> {
+    let flags = &outcome.flags;
+    let by_profile = flags.is_secure() && flags.streams_need_create.is_none();
+    by_profile.then(|| Row {
+        path: "--streams-need-create".to_owned(),
+        value: Value::String("true".to_owned()),
+        origin: Origin::Profile(SECURE).to_string(),
+    })
 }
 
 /// Nobody to ask is no failure: an endpoint that is none is a problem of its own.

@@ -5,6 +5,7 @@
 //! and turns them into values. Reports every bad value, not the first. Pure.
 //! Upstream: cmd/kubelet/app/options, component-base/cli/flag, pflag.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -68,11 +69,25 @@ pub fn add_to(command: Command) -> Command {
     command.max_term_width(110)
 }
 
-fn arg(flag: &Flag, defaults: &Value) -> Arg {
-    let default = match flag.target {
-        Target::Config(field) => FieldPath::dotted(field).get(defaults).map(show),
-        _ => Flags::default_text(flag.name),
+/// Every flag and its value: what was given, secrets masked, else its default.
+pub fn values(flags: &Flags) -> BTreeMap<&'static str, String> {
+    let (defaults, _, _) = Layers::baseline().finish().unwrap_or_default();
+    let value = |flag: &Flag| match flags.given.get(flag.name) {
+        Some(given) => given.clone(),
+        None => default(flag, &defaults).unwrap_or_default(),
     };
+    FLAGS.iter().map(|flag| (flag.name, value(flag))).collect()
+}
+
+fn default(flag: &Flag, defaults: &Value) -> Option<String> {
+    match flag.target {
+        Target::Config(field) => FieldPath::dotted(field).get(defaults).map(show),
+        Target::Flags | Target::Nothing => Flags::default_text(flag.name),
+    }
+}
+
+fn arg(flag: &Flag, defaults: &Value) -> Arg {
+    let default = default(flag, defaults);
     let mut help = flag.help.to_owned();
     if let Some(default) = default.filter(|text| !text.is_empty()) {
         help = format!("{help} [default: {default}]");

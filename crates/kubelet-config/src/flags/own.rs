@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::go_duration::GoDuration;
+use crate::profile::SECURE;
 
 /// What the command line says beyond the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +17,10 @@ pub struct Flags {
     pub config: Option<PathBuf>,
     /// `--config-dir`.
     pub config_dir: Option<PathBuf>,
+    /// `--profile`, as given.
+    pub profile: Option<String>,
+    /// `--streams-need-create`, if it was given.
+    pub streams_need_create: Option<bool>,
     /// `--kubeconfig`; none means standalone.
     pub kubeconfig: Option<PathBuf>,
     /// `--bootstrap-kubeconfig`.
@@ -67,6 +72,8 @@ impl Default for Flags {
         Self {
             config: None,
             config_dir: None,
+            profile: None,
+            streams_need_create: None,
             kubeconfig: None,
             bootstrap_kubeconfig: None,
             hostname_override: None,
@@ -94,6 +101,16 @@ impl Default for Flags {
 }
 
 impl Flags {
+    /// Whether everything has to be as the secure profile wants it.
+    pub fn is_secure(&self) -> bool {
+        self.profile.as_deref() == Some(SECURE)
+    }
+
+    /// Whether a command in a container needs the right to create, however it is asked for.
+    pub fn streams_need_create(&self) -> bool {
+        self.streams_need_create.unwrap_or(self.is_secure())
+    }
+
     /// The default of a flag, for help.
     pub(super) fn default_text(name: &str) -> Option<String> {
         let flags = Self::default();
@@ -105,6 +122,7 @@ impl Flags {
             }
             "maximum-dead-containers" => flags.maximum_dead_containers.to_string(),
             "housekeeping-interval" => flags.housekeeping_interval.to_string(),
+            "streams-need-create" => flags.streams_need_create().to_string(),
             _ => return None,
         })
     }
@@ -119,6 +137,8 @@ impl Flags {
         match name {
             "config" => self.config = path(),
             "config-dir" => self.config_dir = path(),
+            "profile" => self.profile = text(),
+            "streams-need-create" => self.streams_need_create = Some(yes()),
             "kubeconfig" => self.kubeconfig = path(),
             "bootstrap-kubeconfig" => self.bootstrap_kubeconfig = path(),
             "hostname-override" => self.hostname_override = text(),

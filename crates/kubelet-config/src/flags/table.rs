@@ -230,6 +230,8 @@ pub static FLAGS: &[Flag] = &[
     cfg("log-json-split-stream", Bool, "logging.options.json.splitStream", LOGS, "In JSON format, errors to stderr and the rest to stdout; needs LoggingAlphaOptions"),
     cfg("log-json-info-buffer-size", Quantity, "logging.options.json.infoBufferSize", LOGS, "Buffer for the rest, in JSON format; needs LoggingAlphaOptions"),
 
+    own("profile", Text, KLET, "Defaults for a purpose. secure: every item of CIS Kubernetes Benchmark 4.2 passes, and what contradicts one is refused"),
+    own("streams-need-create", Bool, KLET, "Ask for the right to create, not get, for exec, attach, run and port-forward over a WebSocket too; on with --profile=secure"),
     own("offline-autonomy", Bool, KLET, "Keep assigned pods on disk, with the objects they use, Secrets included, and start them again after a reboot without an API server"),
 
     none("application-metrics-count-limit", Int64),

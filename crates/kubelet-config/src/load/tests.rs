@@ -240,3 +240,92 @@ proptest::proptest! {
         proptest::prop_assert_eq!(outcome.config.is_some(), outcome.problems.is_empty());
     }
 }
+
+/// What a node of a cluster has to say itself for `--profile=secure`.
+const SECURED: (&str, &str) = (
+    "/here/k",
+    "!apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: {x509: {clientCAFile: /ca}}
+tlsCertFile: /crt
+tlsPrivateKeyFile: /key
+",
+);
+
+#[test]
+fn the_secure_profile_changes_defaults_and_says_so() {
+    let outcome = run("--profile=secure --kubeconfig=/k --config=k", &[SECURED]);
+    assert_eq!(problems(&outcome), "");
+    for (path, value) in crate::profile::secure_defaults() {
+        assert_eq!(shown(&outcome, path), format!("{value} from profile secure"));
+    }
+    assert!(outcome.flags.streams_need_create());
+    // Settings that do not contradict stay.
+    let own = "--event-qps=0 --pod-max-pids=100 --tls-min-version=VersionTLS13";
+    let outcome = run(&format!("--profile=secure --kubeconfig=/k --config=k {own}"), &[SECURED]);
+    assert_eq!(problems(&outcome), "");
+    assert_eq!(shown(&outcome, "podPidsLimit"), "100 from --pod-max-pids");
+    let outcome = run("--kubeconfig=/k --config=k", &[SECURED]);
+    assert_eq!(shown(&outcome, "podPidsLimit"), "-1 from default");
+    assert!(!outcome.flags.streams_need_create());
+    assert!(run("--streams-need-create", &[]).flags.streams_need_create());
+    // Without --config the permissive baseline gives way as well.
+    let alone =
+        "--profile=secure --kubeconfig=/k --client-ca-file=/ca --rotate-server-certificates";
+    let outcome = run(alone, &[]);
+    assert_eq!(problems(&outcome), "");
+    assert_eq!(shown(&outcome, "readOnlyPort"), "0 from profile secure");
+    assert_eq!(shown(&outcome, "authorization.mode"), "\"Webhook\" from profile secure");
+}
+
+#[test]
+fn the_secure_profile_refuses_what_contradicts_it() {
+    for (flags, item) in [
+        ("--anonymous-auth", "4.2.1"),
+        ("--authorization-mode=AlwaysAllow", "4.2.2"),
+        ("--client-ca-file=", "4.2.3"),
+        ("--read-only-port=10255", "4.2.4"),
+        ("--streaming-connection-idle-timeout=0", "4.2.5"),
+        ("--make-iptables-util-chains=false", "4.2.6"),
+        ("--hostname-override=other", "4.2.7"),
+        ("--event-qps=1", "4.2.8"),
+        ("--tls-cert-file= --tls-private-key-file=", "4.2.9"),
+        ("--rotate-certificates=false", "4.2.10"),
+        ("--feature-gates=RotateKubeletServerCertificate=false", "4.2.11"),
+        ("--tls-cipher-suites=TLS_RSA_WITH_AES_128_CBC_SHA", "4.2.12"),
+        ("--tls-min-version=VersionTLS11", "4.2.12"),
+        ("--pod-max-pids=-1", "4.2.13"),
+    ] {
+        let all = format!("--profile=secure --kubeconfig=/k --config=k {flags}");
+        let outcome = run(&all, &[SECURED]);
+        let said = problems(&outcome);
+        assert_eq!(outcome.problems.len(), 1, "{flags}: {said}");
+        assert!(said.contains(&format!("(CIS {item}); ")), "{flags}: {said}");
+        // Without the profile each of them is allowed.
+        assert_eq!(problems(&run(&format!("--kubeconfig=/k --config=k {flags}"), &[SECURED])), "");
+    }
+    let (path, text) = SECURED;
+    let text = format!("{text}seccompDefault: false\n");
+    let secure = "--profile=secure --kubeconfig=/k --config=k";
+    let said = problems(&run(secure, &[(path, &text)]));
+    let wrong = "contradicts --profile=secure (CIS 4.2.14); set it to true";
+    assert_eq!(said, format!("seccompDefault is false (set by /here/k): {wrong}"));
+    assert_eq!(problems(&run(&format!("{secure} --seccomp-default"), &[(path, &text)])), "");
+    let said = problems(&run(&format!("{secure} --streams-need-create=false"), &[SECURED]));
+    assert!(said.contains("need the right to create"), "{said}");
+    let said = problems(&run("--profile=secure --config=k", &[SECURED]));
+    assert_eq!(
+        said,
+        "--profile: secure needs an API server, which says who may do what; give --kubeconfig"
+    );
+    assert!(problems(&run("--profile=odd", &[])).contains("\"odd\" is not a profile"));
+}
+
+#[test]
+fn every_flag_has_a_value_to_show() {
+    let outcome = run("--v=3 --manifest-url-header=a:b", &[]);
+    let values = flags::values(&outcome.flags);
+    assert_eq!(values.len(), flags::FLAGS.len());
+    assert_eq!((values["v"].as_str(), values["port"].as_str()), ("3", "10250"));
+    assert_eq!(values["manifest-url-header"], "<masked>");
+}

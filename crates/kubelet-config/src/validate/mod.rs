@@ -20,6 +20,7 @@ pub(crate) mod labels;
 mod logging;
 mod managers;
 mod node;
+mod profile;
 mod reservations;
 mod resources;
 mod server;
@@ -56,6 +57,7 @@ pub(crate) fn validate(
     check.eviction();
     check.shutdown();
     check.logging();
+    check.profile();
     (check.problems, check.warnings)
 }
 

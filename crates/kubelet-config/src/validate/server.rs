@@ -67,7 +67,8 @@ impl Check<'_> {
 
     /// Reviews are the API server's; upstream refuses them too when there is none.
     fn standalone_authentication(&mut self) {
-        if self.flags.kubeconfig.is_some() {
+        // The secure profile says by itself that it needs an API server.
+        if self.flags.kubeconfig.is_some() || self.flags.is_secure() {
             return;
         }
         let c = self.c;

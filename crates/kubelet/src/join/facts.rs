@@ -13,6 +13,7 @@ use cluster::node::{
     RuntimeHandler, Troubles, Versions,
 };
 use cri::v1;
+use node_stats::MachineIds;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
@@ -159,6 +160,12 @@ pub(super) fn machine(fs: &dyn Fs) -> Machine {
         swap_bytes: swap_bytes(&text(fs, "/proc/meminfo")),
         huge_pages,
     }
+}
+
+/// Who the machine is, for metrics.
+pub(crate) fn machine_ids(fs: &dyn Fs) -> MachineIds {
+    let (Machine { machine_id, system_uuid, boot_id, .. }, versions) = (machine(fs), versions(fs));
+    MachineIds { machine_id, system_uuid, boot_id, kernel: versions.kernel, os: versions.os_image }
 }
 
 fn swap_bytes(meminfo: &str) -> u64 {

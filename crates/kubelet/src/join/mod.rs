@@ -15,6 +15,7 @@ mod reports;
 
 pub use certificates::NodeCertificates;
 pub use config::{JoinError, JoinSettings, settings};
+pub(crate) use facts::machine_ids;
 pub(crate) use own_node::admission_rules;
 
 use std::path::PathBuf;

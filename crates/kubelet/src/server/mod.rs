@@ -10,8 +10,10 @@ mod connections;
 mod containers;
 mod listen;
 pub mod local;
+mod request_metrics;
 mod routes;
 pub mod secure;
 
 pub use listen::{ListenError, serve};
+pub use request_metrics::RequestMetrics;
 pub use routes::{View, health_router, read_only_router};

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Pod;
+use node_server::{Counted, Handlers, Requests, request_kind};
 
 use super::claim_metrics;
 use crate::events::Recorder;
@@ -58,7 +60,20 @@ pub fn read_only_router(view: View) -> Router {
         .route("/pods", get(pods))
         .route("/metrics", get(metrics))
         .route("/metrics/probes", get(probe_metrics))
+        .layer(from_fn_with_state(view.metrics.requests.of_read_only(), counted))
         .with_state(view)
+}
+
+/// Counts a request until its answer is made; answers here are whole and short.
+async fn counted(
+    State(requests): State<Arc<dyn Requests>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let handlers = Handlers { debugging: false, ..Handlers::default() };
+    let kind = request_kind(request.method(), request.uri().path(), &handlers);
+    let _counted = Counted::begin(&requests, kind);
+    next.run(request).await
 }
 
 async fn healthz() -> &'static str {

@@ -4,6 +4,7 @@
 //! wrong is not taken for somebody who shows nothing.
 //! Upstream: apiserver pkg/authentication (request/union, bearertoken, websocket).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use hyper::header::{AUTHORIZATION, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 use jiff::Timestamp;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use super::token::Tokens;
+use super::token::{TokenError, Tokens};
 use super::{User, certificate};
 use crate::streams::is_websocket;
 use crate::tls::Tls;
@@ -39,6 +40,17 @@ pub(crate) struct Credentials<'a> {
     pub tls: &'a Tls,
     pub chain: &'a [CertificateDer<'static>],
     pub now: Timestamp,
+    /// Where from, as far as one peer is told from another.
+    pub peer: IpAddr,
+}
+
+/// Somebody for whom nobody vouches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stranger {
+    /// They show nothing, or nothing that is any good.
+    Unknown,
+    /// They have shown too much that is no good, and have to wait.
+    TooMany,
 }
 
 pub(crate) struct Authenticator {
@@ -52,17 +64,17 @@ impl Authenticator {
         Self { anonymous, tokens: webhook.map(|api| Tokens::new(api, cache_ttl)) }
     }
 
-    /// The user, or none for whom nobody vouches. A token is taken out of the headers.
+    /// The user, if somebody vouches for them. A token is taken out of the headers.
     pub(crate) async fn user(
         &self,
         shown: Credentials<'_>,
         headers: &mut HeaderMap,
-    ) -> Option<User> {
-        let mut wrong = false;
+    ) -> Result<User, Stranger> {
+        let (mut wrong, mut too_many) = (false, false);
         match by_certificate(&shown) {
             Ok(Some(user)) => {
                 take_tokens(headers);
-                return Some(user.authenticated());
+                return Ok(user.authenticated());
             }
             Ok(None) => {}
             Err(error) => {
@@ -81,18 +93,25 @@ impl Authenticator {
                         continue;
                     }
                 };
-                match tokens.user(&token).await {
+                match tokens.user(&token, shown.peer).await {
                     Ok(Some(user)) => {
                         take_tokens(headers);
-                        return Some(User::clone(&user).authenticated());
+                        return Ok(User::clone(&user).authenticated());
                     }
                     Ok(None) => {}
-                    Err(error) => tracing::debug!(%error, "a token was not accepted"),
+                    Err(error) => {
+                        too_many |= error == TokenError::TooMany;
+                        tracing::debug!(%error, peer = %shown.peer, "a token was not accepted");
+                    }
                 }
                 wrong = true;
             }
         }
-        (self.anonymous && !wrong).then(User::anonymous)
+        match (self.anonymous && !wrong, too_many) {
+            (true, _) => Ok(User::anonymous()),
+            (false, false) => Err(Stranger::Unknown),
+            (false, true) => Err(Stranger::TooMany),
+        }
     }
 }
 

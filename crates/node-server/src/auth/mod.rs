@@ -11,11 +11,12 @@ mod authorize;
 mod certificate;
 mod memory;
 mod review;
+mod strangers;
 mod token;
 
 pub(crate) use attributes::{attributes, verb};
 pub use authenticate::AuthenticationOptions;
-pub(crate) use authenticate::{Authenticator, Credentials, protocols};
+pub(crate) use authenticate::{Authenticator, Credentials, Stranger, protocols};
 pub use authorize::AuthorizationOptions;
 pub(crate) use authorize::{Authorizer, Refusal};
 

@@ -1,33 +1,64 @@
 //! Whose token this is: the API server knows.
 //!
 //! Owns what it said, under keys that tell nothing of the tokens. The same token is asked
-//! about once at a time, however many show it.
+//! about once at a time, however many show it, and nobody may ask about many that mean
+//! nothing. What is known of good tokens is kept apart from what is known of bad ones,
+//! so that no flood of those makes it forget these.
 //! Upstream: authenticator/token/webhook, pkg/authentication/token/cache.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api_client::Api;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 use super::User;
 use super::memory::{Key, Memory};
-use super::review::{Reviewer, hide, secret};
+use super::review::{ReviewError, Reviewer, hide, secret};
+use super::strangers::Strangers;
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// Tokens that are remembered.
 const REMEMBERED: usize = 4096;
 
+/// For how long a token that was good is asked about again, whoever shows it.
+const PROVEN: Duration = Duration::from_secs(60 * 60);
+/// For how long it holds that a token is bad which the API server complained about.
+/// Upstream asks again at once.
+const COMPLAINT: Duration = Duration::from_secs(10);
+
+/// Why a token's user is not known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum TokenError {
+    /// The API server complains about it.
+    #[error("{0}")]
+    Refused(String),
+    /// The API server does not say.
+    #[error("{0}")]
+    Silent(#[from] ReviewError),
+    /// Too many that mean nothing came from the same peer.
+    #[error("its peer has shown too many tokens that mean nothing")]
+    TooMany,
+}
+
 /// What became of a token: a user, nobody, or no answer.
-type Outcome = Result<Option<Arc<User>>, String>;
+type Outcome = Result<Option<Arc<User>>, TokenError>;
 
 pub(super) struct Tokens {
     reviewer: Reviewer,
     lasts: Duration,
     secret: ring::hmac::Key,
-    known: Memory<Option<Arc<User>>>,
+    /// Whose the good ones are.
+    known: Memory<Arc<User>>,
+    /// Those that were good, longer than it is known whose.
+    proven: Memory<()>,
+    /// Those that are nobody's.
+    refused: Memory<()>,
+    strangers: Strangers,
     asking: Mutex<HashMap<Key, Arc<OnceCell<Outcome>>>>,
 }
 
@@ -38,15 +69,22 @@ impl Tokens {
             lasts,
             secret: secret(),
             known: Memory::new(REMEMBERED),
+            proven: Memory::new(REMEMBERED),
+            refused: Memory::new(REMEMBERED),
+            strangers: Strangers::default(),
             asking: Mutex::default(),
         }
     }
 
-    /// The user; none if the token is nobody's.
-    pub(super) async fn user(&self, token: &str) -> Outcome {
+    /// The user; none if the token is nobody's. Somebody at `peer` shows it.
+    pub(super) async fn user(&self, token: &str, peer: IpAddr) -> Outcome {
         let key = hide(&self.secret, token.as_bytes());
-        if let Some(known) = self.known.get(&key) {
+        if let Some(known) = self.remembered(&key) {
             return Ok(known);
+        }
+        let vouched = self.proven.get(&key).is_some();
+        if !vouched && !self.strangers.take(peer, Instant::now()) {
+            return Err(TokenError::TooMany);
         }
         let cell = {
             let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,20 +93,41 @@ impl Tokens {
         let asked = Asked { tokens: self, key };
         let outcome = cell.get_or_init(|| self.ask(key, token)).await.clone();
         drop(asked);
+        if !vouched && matches!(outcome, Ok(Some(_)) | Err(TokenError::Silent(_))) {
+            self.strangers.give_back(peer);
+        }
         outcome
+    }
+
+    fn remembered(&self, key: &Key) -> Option<Option<Arc<User>>> {
+        let good = self.known.get(key);
+        if good.is_some() { Some(good) } else { self.refused.get(key).map(|()| None) }
     }
 
     async fn ask(&self, key: Key, token: &str) -> Outcome {
         // Whoever asked a moment ago may have been told.
-        if let Some(known) = self.known.get(&key) {
+        if let Some(known) = self.remembered(&key) {
             return Ok(known);
         }
         let question = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
             "spec": {"token": token}});
-        let status = self.reviewer.review(PATH, &question).await;
-        let user = read(&status.map_err(|error| error.to_string())?)?.map(Arc::new);
-        self.known.put(key, user.clone(), self.lasts);
-        Ok(user)
+        let status = self.reviewer.review(PATH, &question).await?;
+        match read(&status) {
+            Ok(Some(user)) => {
+                let user = Arc::new(user);
+                self.known.put(key, Arc::clone(&user), self.lasts);
+                self.proven.put(key, (), PROVEN);
+                Ok(Some(user))
+            }
+            Ok(None) => {
+                self.refused.put(key, (), self.lasts);
+                Ok(None)
+            }
+            Err(complaint) => {
+                self.refused.put(key, (), self.lasts.min(COMPLAINT));
+                Err(TokenError::Refused(complaint))
+            }
+        }
     }
 }
 

@@ -201,7 +201,7 @@ async fn show(mut file: File, about: &fs::Metadata, name: &str, range: Option<&s
         Err(error) => return refused(&error),
     };
     let content = Content::Chunks(chunks(file, length));
-    let mut reply: Response<_> = answer::content(Answer { content_type, content });
+    let mut reply: Response<_> = answer::content(Answer { content_type, content, warning: None });
     *reply.status_mut() = status;
     put(&mut reply, CONTENT_LENGTH, &length.to_string());
     put(&mut reply, ACCEPT_RANGES, "bytes");

@@ -54,7 +54,7 @@ pub(crate) async fn serve(
         }
         asked => {
             let gzip = header(ACCEPT_ENCODING) == Some("gzip");
-            services::serve(&shared.log_dir, asked, gzip).await
+            services::serve(&shared.log_dir, asked, gzip, &shared.spawn).await
         }
     }
 }

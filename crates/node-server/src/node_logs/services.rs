@@ -15,11 +15,13 @@ use hyper::header::{CONTENT_ENCODING, HeaderValue};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::files::{self, Found};
 use super::query::{Asked, Options, arguments};
 use crate::answer::{self, Reply};
+use crate::listen::Spawn;
 use crate::view::{Answer, Chunks, Content};
 
 /// Time for all of it.
@@ -27,9 +29,11 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Bytes of the list of what journald knows.
 const LIST_BYTES_MAX: u64 = 4 << 20;
 const CHUNK_BYTES: usize = 32 << 10;
+/// Chunks that wait for a client.
+const CHUNKS_AHEAD: usize = 4;
 
 /// Shows the logs of services.
-pub(super) async fn serve(root: &Path, asked: Asked, gzip: bool) -> Reply {
+pub(super) async fn serve(root: &Path, asked: Asked, gzip: bool, spawn: &Spawn) -> Reply {
     let deadline = Instant::now() + LIMIT;
     let known = timeout_at(deadline, units()).await.unwrap_or_default();
     let (mut native, mut others) = (Vec::new(), Vec::new());
@@ -51,12 +55,13 @@ pub(super) async fn serve(root: &Path, asked: Asked, gzip: bool) -> Reply {
             parts.push(file_of(root, service).await);
         }
     }
-    let mut chunks = until(stream::iter(parts).flatten().boxed(), deadline);
+    let mut chunks = until(stream::iter(parts).flatten().boxed(), deadline, spawn);
     if gzip {
         chunks = compress(chunks);
     }
     let content_type = "text/plain;charset=UTF-8";
-    let mut reply = answer::content(Answer { content_type, content: Content::Chunks(chunks) });
+    let mut reply =
+        answer::content(Answer { content_type, content: Content::Chunks(chunks), warning: None });
     if gzip {
         reply.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
@@ -67,13 +72,25 @@ fn text(text: String) -> Chunks {
     stream::iter([Ok(Bytes::from(text))]).boxed()
 }
 
-/// Ends a stream when its time is over.
-fn until(chunks: Chunks, deadline: Instant) -> Chunks {
-    stream::unfold(chunks, move |mut chunks| async move {
-        let chunk = timeout_at(deadline, chunks.next()).await.ok()??;
-        Some((chunk, chunks))
-    })
-    .boxed()
+/// Ends a stream when its time is over, whether or not anybody reads it: a client that
+/// stops reading keeps no journalctl alive.
+fn until(mut chunks: Chunks, deadline: Instant, spawn: &Spawn) -> Chunks {
+    let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
+    spawn(Box::pin(async move {
+        let pump = async {
+            while let Some(chunk) = chunks.next().await {
+                if sender.send(chunk).await.is_err() {
+                    // The client has left.
+                    return;
+                }
+            }
+        };
+        if timeout_at(deadline, pump).await.is_err() {
+            tracing::debug!("a query of the node's logs took too long and was cut off");
+        }
+    }));
+    stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) })
+        .boxed()
 }
 
 /// What journald knows; nothing if it is not there.
@@ -205,11 +222,34 @@ mod tests {
         }
     }
 
+    fn spawner() -> Spawn {
+        std::sync::Arc::new(|work| drop(tokio::spawn(work)))
+    }
+
     #[tokio::test(start_paused = true)]
     async fn time_runs_out() {
         let endless = stream::iter([Ok(Bytes::from("x"))]).chain(stream::pending()).boxed();
         let deadline = Instant::now() + Duration::from_secs(3);
-        assert_eq!(collect(until(endless, deadline)).await, b"x");
+        assert_eq!(collect(until(endless, deadline, &spawner())).await, b"x");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_runs_out_for_whoever_does_not_read_too() {
+        // Stands for journalctl, which ends when what it writes to is dropped.
+        let (alive, gone) = tokio::sync::oneshot::channel::<()>();
+        let endless = stream::repeat_with(move || {
+            let _ = &alive;
+            Ok(Bytes::from("x"))
+        });
+        let begun = Instant::now();
+        let mut unread = until(endless.boxed(), begun + LIMIT, &spawner());
+        assert!(gone.await.is_err(), "dropped, not sent");
+        assert_eq!(begun.elapsed(), LIMIT);
+        let mut left = 0;
+        while unread.next().await.is_some() {
+            left += 1;
+        }
+        assert_eq!(left, CHUNKS_AHEAD);
     }
 
     #[tokio::test]

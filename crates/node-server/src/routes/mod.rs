@@ -69,6 +69,7 @@ pub(crate) struct Names<'a> {
 pub(crate) enum Route<'a> {
     Health,
     HealthOf(&'a str),
+    Slis,
     Page(Page),
     Exec(Names<'a>),
     Attach(Names<'a>),
@@ -112,7 +113,7 @@ pub(crate) fn route<'a>(method: &Method, path: &'a str, handlers: &Handlers) -> 
         "/metrics/cadvisor" => Some(Route::Page(Page::Metrics(Metrics::Cadvisor))),
         "/metrics/probes" => Some(Route::Page(Page::Metrics(Metrics::Probes))),
         "/metrics/resource" => Some(Route::Page(Page::Metrics(Metrics::Resource))),
-        "/metrics/slis" => Some(Route::Page(Page::Metrics(Metrics::Slis))),
+        "/metrics/slis" => Some(Route::Slis),
         "/configz" if handlers.debugging => Some(Route::Page(Page::Configz)),
         "/statusz" if handlers.debugging && handlers.statusz => Some(Route::Page(Page::Statusz)),
         "/flagz" if handlers.debugging && handlers.flagz => Some(Route::Page(Page::Flagz)),

@@ -1,5 +1,7 @@
 //! Which request is for what: paths, verbs and subresources.
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn told(request: &str, handlers: &Handlers) -> String {
@@ -99,5 +101,67 @@ fn handlers_can_be_switched_off() {
         ("GET /statusz", Handlers { statusz: false, ..all }, "Unknown"),
     ] {
         assert_eq!(told(request, &handlers), wanted, "{request}");
+    }
+}
+
+/// Paths that are made of what handlers look for, and of what nobody looks for.
+fn paths() -> impl Strategy<Value = String> {
+    let known = "healthz|pods|metrics|cadvisor|slis|exec|attach|run|portForward|logs|stats|summary|\
+                 configz|flagz|statusz|debug|pprof|flags|v|checkpoint|runningpods|containerLogs|n|p";
+    let odd = r"\.|\.\.|%2e%2e|%2F|%252e||%00|%zz|%|[a-zA-Z]{1,3}| |é|\\|;|\*";
+    let part = prop_oneof![4 => known, 1 => odd, 1 => "[ -~]{0,6}"];
+    proptest::collection::vec(part, 0..7).prop_map(|parts| format!("/{}", parts.join("/")))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..Default::default() })]
+
+    /// Rights are asked for the path that is routed: nobody gets at one handler with the
+    /// right to another.
+    #[test]
+    fn every_handler_is_behind_its_own_right(raw in paths(), method in "GET|POST|PUT|DELETE") {
+        let clean = match read(&raw) {
+            Path::Clean(path) => path,
+            Path::Moved(to) => {
+                // It leads to a clean path, and never to another host.
+                prop_assert!(to.starts_with('/') && !to.starts_with("//"), "{to}");
+                prop_assert!(matches!(read(&to), Path::Clean(_)), "{to}");
+                return Ok(());
+            }
+            Path::Bad => return Ok(()),
+        };
+        let rights = crate::auth::attributes(&clean);
+        let wanted: &[&str] = match route(&method.parse().unwrap(), &clean, &Handlers::default()) {
+            Route::Health | Route::HealthOf(_) => &["healthz", "proxy"],
+            Route::Slis | Route::Page(Page::Metrics(_)) => &["metrics"],
+            Route::Page(Page::Pods | Page::RunningPods) => &["pods", "proxy"],
+            Route::Page(Page::Configz) => &["configz", "proxy"],
+            Route::Page(Page::Statusz) => &["statusz"],
+            Route::Page(Page::Flagz) => &["configz"],
+            Route::Page(Page::Summary { .. }) => &["stats"],
+            Route::NodeLogs(path) => {
+                prop_assert!(path.split('/').all(|part| part != ".."), "{path}");
+                &["log"]
+            }
+            Route::Checkpoint(_) => &["checkpoint"],
+            Route::Exec(_)
+            | Route::Attach(_)
+            | Route::Run(_)
+            | Route::PortForward(_)
+            | Route::ContainerLogs(_)
+            | Route::Profile(_)
+            | Route::Verbosity => &["proxy"],
+            Route::Disabled(_) | Route::Nothing | Route::NoMethod(_) => return Ok(()),
+            Route::Slash | Route::Unknown => return Ok(()),
+        };
+        prop_assert_eq!(rights, wanted, "{}", clean);
+    }
+
+    #[test]
+    fn no_query_makes_anything_panic(raw in r"([a-zA-Z]{0,8}(=[ -~é]{0,12})?[&;]?){0,6}") {
+        let query = Query::read(&raw);
+        let _ = (query.get("tail"), query.has("x"), query.all("command").count());
+        let _ = crate::log_options::read(&query, true);
+        let _ = query.with_form(&raw);
     }
 }

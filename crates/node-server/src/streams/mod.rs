@@ -32,6 +32,7 @@ use crate::auth::protocols;
 use crate::connection::Peer;
 use crate::handle::{container_of, pod_of};
 use crate::listen::Shared;
+use crate::requests::Counted;
 use crate::routes::{Names, Query};
 use crate::view::{Stdio, StreamAsk, ViewError};
 use runtime::{Dialed, dial};
@@ -72,7 +73,7 @@ pub(crate) async fn exec(
         command: query.all("command").map(str::to_owned).collect(),
         stdio,
     };
-    command(Asked { shared, peer, request }, names, query, ask).await
+    command(Asked { shared, peer, request }, names, query, "exec", ask).await
 }
 
 /// Joins what a container runs.
@@ -84,13 +85,14 @@ pub(crate) async fn attach(
     request: Request<Incoming>,
 ) -> Reply {
     let ask = |stdio| StreamAsk::Attach { container: container_of(names), stdio };
-    command(Asked { shared, peer, request }, names, query, ask).await
+    command(Asked { shared, peer, request }, names, query, "attach", ask).await
 }
 
 async fn command(
     asked: Asked<'_>,
     names: &Names<'_>,
     query: &Query,
+    subresource: &'static str,
     ask: impl FnOnce(Stdio) -> StreamAsk,
 ) -> Reply {
     let url = async {
@@ -105,6 +107,7 @@ async fn command(
     let headers = asked.request.headers();
     let wants_translation = is_websocket(headers) && protocols(headers).any(|p| p == TRANSLATED);
     if asked.shared.handlers.websockets && wants_translation {
+        asked.shared.requests.websocket(subresource);
         return translated(asked, url, stdio);
     }
     proxied(asked, &url).await
@@ -140,7 +143,12 @@ pub(crate) async fn port_forward(
         Err(why) => return answer::refused(&why),
     };
     let asked = Asked { shared, peer, request };
-    if tunnels { tunnelled(asked, &url).await } else { proxied(asked, &url).await }
+    if tunnels {
+        shared.requests.websocket("portforward");
+        tunnelled(asked, &url).await
+    } else {
+        proxied(asked, &url).await
+    }
 }
 
 /// What of a client's header is for the runtime.
@@ -180,18 +188,24 @@ async fn proxied(asked: Asked<'_>, url: &str) -> Reply {
     };
     let client = hyper::upgrade::on(&mut request);
     let work = splice::run(client, stream, already, shared.stream_idle);
-    keep(shared, peer, work);
+    keep(shared, peer, &request, work);
     switched(head)
 }
 
 /// Runs the work of a stream; its connection is counted until it ends.
-fn keep(shared: &Shared, peer: &Arc<Peer>, work: impl Future<Output = ()> + Send + 'static) {
+fn keep(
+    shared: &Shared,
+    peer: &Arc<Peer>,
+    request: &Request<Incoming>,
+    work: impl Future<Output = ()> + Send + 'static,
+) {
     let peer = Arc::clone(peer);
+    let counted = request.extensions().get::<Arc<Counted>>().cloned();
     // Whoever may have a stream has shown enough, and no longer waits to be evicted.
     peer.ticket.prove();
     (shared.spawn)(Box::pin(async move {
         work.await;
-        drop(peer);
+        drop((peer, counted));
     }));
 }
 
@@ -216,7 +230,7 @@ fn translated(asked: Asked<'_>, url: String, stdio: Stdio) -> Reply {
     };
     let client: OnUpgrade = hyper::upgrade::on(&mut request);
     let translation = Translation { url, stdio, idle: shared.stream_idle };
-    keep(shared, peer, translation.run(client));
+    keep(shared, peer, &request, translation.run(client));
     reply
 }
 
@@ -245,7 +259,8 @@ async fn tunnelled(asked: Asked<'_>, url: &str) -> Reply {
         Err(refused) => return *refused,
     };
     let client = hyper::upgrade::on(&mut request);
-    keep(shared, peer, tunnel::run(client, stream, already, shared.stream_idle));
+    let work = tunnel::run(client, stream, already, shared.stream_idle);
+    keep(shared, peer, &request, work);
     reply
 }
 

@@ -212,3 +212,40 @@ async fn reviews_say_all_there_is_to_say() {
                 "subresource": "stats", "name": "node"}})
     );
 }
+
+#[tokio::test]
+async fn strangers_cannot_make_the_node_ask_for_ever() {
+    let cluster = cluster();
+    let world = World::start(delegating(&cluster, false)).await;
+    let pods = |token: &str| {
+        request("GET", "/pods", &[("authorization", format!("Bearer {token}").as_str())])
+    };
+    world.ask(pods("s3cret"), None).await.is(200, "{}");
+    cluster.calls.take();
+    let mut limited = 0;
+    for n in 0..100 {
+        let told = world.ask(pods(&format!("guess-{n}")), None).await;
+        match told.status.as_u16() {
+            401 => assert_eq!(limited, 0, "after the first refusal for want of patience"),
+            429 => {
+                assert_eq!(told.headers["retry-after"], "1");
+                limited += 1;
+            }
+            other => panic!("{other}: {}", told.body),
+        }
+    }
+    let asked = cluster.calls.take();
+    // The allowance, and what grew back meanwhile.
+    assert!((20..60).contains(&asked) && limited > 40, "{asked} questions, {limited} refused");
+    // The same token again is a question less.
+    world.ask(pods("guess-0"), None).await.is(401, "Unauthorized");
+    // Who was known before stays known, and others come from elsewhere.
+    world.ask(pods("s3cret"), None).await.is(200, "{}");
+    let reader = world.client("reader", "devs");
+    world.ask(request("GET", "/pods", &[]), Some(&reader)).await.is(200, "{}");
+    let from = std::net::Ipv4Addr::new(127, 0, 7, 7).into();
+    let elsewhere = world.connect(from, None).await.unwrap();
+    tell(elsewhere, pods("s3cret")).await.is(200, "{}");
+    let elsewhere = world.connect(from, None).await.unwrap();
+    tell(elsewhere, pods("guess-new")).await.is(401, "Unauthorized");
+}

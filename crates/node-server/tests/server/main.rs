@@ -2,6 +2,7 @@
 
 mod auth;
 mod connections;
+mod hostile;
 mod pages;
 mod streams;
 mod view;

@@ -10,6 +10,7 @@ use hyper::Request;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use node_server::Handlers;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use super::world::{Setup, World, beside, request};
@@ -35,13 +36,9 @@ async fn pages_come_from_the_view() {
         assert_eq!(told.headers["content-type"], "application/json", "{path}");
         assert_eq!(world.view.asked(), [asked], "{path}");
     }
-    for (path, kind) in [
-        ("", "Node"),
-        ("/cadvisor", "Cadvisor"),
-        ("/probes", "Probes"),
-        ("/resource", "Resource"),
-        ("/slis", "Slis"),
-    ] {
+    for (path, kind) in
+        [("", "Node"), ("/cadvisor", "Cadvisor"), ("/probes", "Probes"), ("/resource", "Resource")]
+    {
         let accept = [("accept", "application/openmetrics-text")];
         let told = world.ask(request("GET", &format!("/metrics{path}"), &accept), None).await;
         told.is(200, "up 1\n");
@@ -74,6 +71,48 @@ async fn health_is_told_as_upstream_tells_it() {
     world.get("/healthz").await.is(500, failed);
     world.get("/healthz?exclude=syncloop").await.is(200, "ok");
     world.get("/healthz/syncloop").await.is(500, "internal server error: it has a cold\n");
+    // What was asked for as a whole was counted, unless it was left out.
+    let told = world.get("/metrics/slis").await;
+    assert_eq!(told.headers["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+    for line in [
+        r#"kubernetes_healthcheck{name="syncloop",type="healthz"} 0"#,
+        r#"kubernetes_healthchecks_total{name="syncloop",status="error",type="healthz"} 1"#,
+        r#"kubernetes_healthchecks_total{name="syncloop",status="success",type="healthz"} 2"#,
+        r#"kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 4"#,
+        r#"kubernetes_healthchecks_total{name="log",status="success",type="healthz"} 3"#,
+    ] {
+        assert!(told.body.contains(&format!("{line}\n")), "{line} is not in\n{}", told.body);
+    }
+    let reset = world.ask(request("DELETE", "/metrics/slis", &[]), None).await;
+    reset.is(200, "metrics reset\n");
+    world.get("/metrics/slis").await.is(200, "");
+}
+
+#[tokio::test]
+async fn requests_are_told_of_until_they_are_over() {
+    let world = World::start(Setup::default()).await;
+    world.get("/pods").await.is(200, "{}");
+    assert_eq!(world.get("/made/up").await.status, 404);
+    let kinds = |all: &std::sync::Mutex<Vec<node_server::RequestKind>>| {
+        let all = all.lock().unwrap();
+        all.iter().map(|kind| format!("{} {}", kind.method, kind.path)).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(&world.heard.begun), ["GET pods", "GET other"]);
+    // An answer that is still being given.
+    let mut stream = world.connect(Ipv4Addr::LOCALHOST.into(), None).await.unwrap();
+    let follow = b"GET /containerLogs/default/web/app?follow=true HTTP/1.1\r\nhost: n\r\n\r\n";
+    stream.write_all(follow).await.unwrap();
+    let mut heard = vec![0; 12];
+    stream.read_exact(&mut heard).await.unwrap();
+    assert_eq!(kinds(&world.heard.begun).len(), 3);
+    assert!(!kinds(&world.heard.over).contains(&"GET containerLogs".to_owned()));
+    drop(stream);
+    let over = async {
+        while kinds(&world.heard.over).len() < 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), over).await.unwrap();
 }
 
 #[tokio::test]
@@ -187,7 +226,8 @@ async fn commands_checkpoints_and_verbosity() {
     post("/checkpoint/default/none/app").await.is(404, "pod does not exist");
     let mut put = request("PUT", "/debug/flags/v", &[]);
     *put.body_mut() = Full::new(Bytes::from("4"));
-    world.ask(put, None).await.is(200, "successfully set klog.logging.verbosity to 4");
+    world.ask(put, None).await.is(200, "successfully set klog.logging.verbosity to 4\n");
+    world.get("/debug/flags/v").await.is(406, "unsupported http method\n");
     let mut huge: Request<_> = request("PUT", "/debug/flags/v", &[]);
     *huge.body_mut() = Full::new(Bytes::from(vec![b'4'; 100 << 10]));
     assert_eq!(world.ask(huge, None).await.status, 413);

@@ -18,12 +18,12 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 
 use super::world::{Setup, World, request};
 
-const SPDY: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
+pub const SPDY: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
                     Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n";
-const EXEC: &str = "/exec/default/web/app?command=cat&command=-u&input=1&output=1&error=1";
+pub const EXEC: &str = "/exec/default/web/app?command=cat&command=-u&input=1&output=1&error=1";
 
 /// A runtime's server; the view sends everybody there.
-async fn runtime(world: &World) -> TcpListener {
+pub async fn runtime(world: &World) -> TcpListener {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let url = format!("http://{}/exec/t0ken", listener.local_addr().unwrap());
     *world.view.url.lock().unwrap() = Some(Ok(url));
@@ -31,7 +31,7 @@ async fn runtime(world: &World) -> TcpListener {
 }
 
 /// Accepts a request and answers it.
-async fn answer(listener: &TcpListener, words: &str) -> (TcpStream, String) {
+pub async fn answer(listener: &TcpListener, words: &str) -> (TcpStream, String) {
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut asked = Vec::new();
     while !asked.ends_with(b"\r\n\r\n") {
@@ -168,9 +168,9 @@ async fn a_stream_has_no_headers_to_be_late_with() {
     }
 }
 
-type Socket = WebSocketStream<TlsStream<TcpStream>>;
+pub type Socket = WebSocketStream<TlsStream<TcpStream>>;
 
-async fn socket(world: &World, path: &str, protocol: &'static str) -> Result<Socket, String> {
+pub async fn socket(world: &World, path: &str, protocol: &'static str) -> Result<Socket, String> {
     let mut request = format!("wss://node{path}").into_client_request().unwrap();
     let offered = HeaderValue::from_static(protocol);
     request.headers_mut().insert("sec-websocket-protocol", offered);

@@ -19,7 +19,7 @@ use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use node_server::{
     AuthenticationOptions, AuthorizationOptions, ConnectionLimits, Handlers, NodeServer,
-    ServerOptions, Tls, TlsOptions,
+    RequestKind, Requests, ServerOptions, Tls, TlsOptions,
 };
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -65,12 +65,35 @@ impl Default for Setup {
     }
 }
 
+/// What was heard of requests: begun, and over.
+#[derive(Default)]
+pub struct Heard {
+    pub begun: Mutex<Vec<RequestKind>>,
+    pub over: Mutex<Vec<RequestKind>>,
+    pub websockets: Mutex<Vec<&'static str>>,
+}
+
+impl Requests for Heard {
+    fn began(&self, kind: RequestKind) {
+        self.begun.lock().unwrap().push(kind);
+    }
+
+    fn ended(&self, kind: RequestKind, _: Duration) {
+        self.over.lock().unwrap().push(kind);
+    }
+
+    fn websocket(&self, subresource: &'static str) {
+        self.websockets.lock().unwrap().push(subresource);
+    }
+}
+
 pub struct World {
     pub address: SocketAddr,
+    pub heard: Arc<Heard>,
     pub tls: Arc<Tls>,
     pub view: Arc<FakeView>,
     pub authority: Authority,
-    _tasks: Arc<Mutex<JoinSet<()>>>,
+    tasks: Arc<Mutex<JoinSet<()>>>,
 }
 
 /// An answer.
@@ -100,6 +123,7 @@ impl World {
         tls.set_client_authority(Some(authority.pem().as_bytes())).unwrap();
         let tasks = Arc::new(Mutex::new(JoinSet::new()));
         let runner = Arc::downgrade(&tasks);
+        let heard = Arc::new(Heard::default());
         let options = ServerOptions {
             node_name: "node".into(),
             tls: Arc::clone(&tls),
@@ -110,6 +134,8 @@ impl World {
             log_dir: setup.log_dir,
             stream_idle: setup.stream_idle,
             connections: setup.connections,
+            requests: Arc::<Heard>::clone(&heard),
+            started: None,
             clock: Arc::new(now),
             spawn: Arc::new(move |work| {
                 if let Some(tasks) = runner.upgrade() {
@@ -124,7 +150,15 @@ impl World {
         let port = listener.local_addr().unwrap().port();
         tasks.lock().unwrap().spawn(server.run(listener));
         let address = (Ipv4Addr::LOCALHOST, port).into();
-        Self { address, tls, view, authority, _tasks: tasks }
+        Self { address, heard, tls, view, authority, tasks }
+    }
+
+    /// Connections that are over, of which none may have panicked.
+    pub fn check_panics(&self) {
+        let mut tasks = self.tasks.lock().unwrap();
+        while let Some(ended) = tasks.try_join_next() {
+            assert!(ended.is_ok(), "{ended:?}");
+        }
     }
 
     pub fn client(&self, user: &str, group: &str) -> Issued {

@@ -8,8 +8,8 @@ use cri::v1;
 use jiff::Timestamp;
 use kubelet_model::{ContainerId, ContainerName, PodUid, SandboxId};
 use node_stats::{
-    Clock, ContainerInput, Fs, NodeStatsInput, PodStatsInput, Roots, Stats, SystemGroup,
-    VolumeStats,
+    Clock, ContainerInput, Fs, MachineIds, NodeStatsInput, PodStatsInput, Roots, Stats,
+    SystemGroup, VolumeStats,
 };
 use serde_json::{Value, json};
 
@@ -76,6 +76,16 @@ fn node() -> NodeStatsInput {
     };
     let system = vec![group("pods", "/kubepods"), group("runtime", "/none")];
     NodeStatsInput { name: "n1".to_owned(), system }
+}
+
+fn ids() -> MachineIds {
+    MachineIds {
+        machine_id: "m1".to_owned(),
+        system_uuid: "u1".to_owned(),
+        boot_id: "b1".to_owned(),
+        kernel: "6.1".to_owned(),
+        os: "Linux".to_owned(),
+    }
 }
 
 fn count(value: u64) -> Option<v1::UInt64Value> {
@@ -396,9 +406,26 @@ async fn this_machine() -> anyhow::Result<()> {
 #[tokio::test]
 async fn cadvisor_metrics_of_version_1() -> anyhow::Result<()> {
     let machine = v1_machine()?;
-    let runtime = Arc::new(Runtime::default());
+    let at = machine.dir.path().to_owned();
+    fake::write(
+        &at,
+        "cgroup/blkio/kubepods/podu1/c1/blkio.throttle.io_service_bytes_recursive",
+        "8:0 Read 4096\n8:0 Write 8192\n8:0 Total 12288\nTotal 12288\n",
+    )?;
+    fake::write(&at, "cgroup/memory/kubepods/podu1/c1/memory.oom_control", "oom_kill 2\n")?;
+    fake::write(&at, "proc/diskstats", "   8       0 sda 1 2 3\n")?;
+    fake::write(&at, "proc/cpuinfo", "processor : 0\nphysical id : 0\ncore id : 0\n")?;
+    fake::write(&at, "proc/500/limits", "Max open files  1024  4096  files\n")?;
+    fake::write(&at, "proc/self/mountinfo", "1 1 8:1 / / rw - ext4 /dev/sda1 rw\n")?;
+    let layer = v1::FilesystemUsage {
+        fs_id: Some(v1::FilesystemIdentifier { mountpoint: at.display().to_string() }),
+        used_bytes: count(12_345),
+        ..Default::default()
+    };
+    let stats = v1::ContainerStats { writable_layer: Some(layer), ..told("c1", 1) };
+    let runtime = Arc::new(Runtime { containers: vec![stats], ..Runtime::default() });
     let pods = [pod(Some("/kubepods/podu1"))];
-    let text = machine.stats(&runtime).cadvisor_metrics(&pods, &node());
+    let text = machine.stats(&runtime).cadvisor_metrics(&pods, &node(), &ids()).await;
     let of = |container: &str, extra: &str, id: &str, image: &str, name: &str, rest: &str| {
         format!(
             "{{container=\"{container}\",{extra}id=\"{id}\",image=\"{image}\",{rest}name=\"{name}\",namespace=\"shop\",pod=\"web\"}}"
@@ -422,13 +449,29 @@ async fn cadvisor_metrics_of_version_1() -> anyhow::Result<()> {
         format!("container_last_seen{} 1700000000 {time}", app("")),
         format!("container_processes{} 2 {time}", app("")),
         format!("container_network_receive_bytes_total{sandbox} 4000 {time}"),
+        format!("container_fs_reads_bytes_total{} 4096 {time}", app("device=\"/dev/sda\",")),
+        format!("container_fs_writes_bytes_total{} 8192 {time}", app("device=\"/dev/sda\",")),
+        format!("container_fs_usage_bytes{} 12345 {time}", app("device=\"/dev/sda1\",")),
+        format!("container_oom_events_total{} 2 {time}", app("")),
+        "machine_cpu_cores{boot_id=\"b1\",machine_id=\"m1\",system_uuid=\"u1\"} 1".to_owned(),
+        "machine_memory_bytes{boot_id=\"b1\",machine_id=\"m1\",system_uuid=\"u1\"} 1073741824"
+            .to_owned(),
+        "machine_scrape_error 0".to_owned(),
         "container_scrape_error 0".to_owned(),
     ] {
         assert!(text.lines().any(|found| found == line), "{line} in {text}");
     }
     assert!(!text.contains("container_pressure"), "version 1 has none");
+    let limits = |line: &&str| line.starts_with("container_ulimits_soft");
+    let ulimit = text.lines().find(limits).unwrap_or_default();
+    assert!(ulimit.contains("ulimit=\"max_open_files\"") && ulimit.contains(" 1024 "), "{ulimit}");
+    let room = |line: &&str| line.starts_with("container_fs_limit_bytes{container=\"\"");
+    assert!(text.lines().any(|line| room(&line)), "{text}");
+    // What was not counted has no series: reads were not, and other groups have no disks.
+    assert!(!text.contains("container_fs_reads_total"), "{text}");
+    assert_eq!(text.matches("\ncontainer_oom_events_total{").count(), 1, "{text}");
     std::fs::remove_file(machine.dir.path().join("proc/stat"))?;
-    let text = machine.stats(&runtime).cadvisor_metrics(&pods, &node());
+    let text = machine.stats(&runtime).cadvisor_metrics(&pods, &node(), &ids()).await;
     assert!(text.contains("container_scrape_error 1\n"), "{text}");
     Ok(())
 }
@@ -442,7 +485,7 @@ async fn cadvisor_metrics_of_version_2() -> anyhow::Result<()> {
     fake::group_v2(&root, "pod", 5_000_000, Some(60_000), "")?;
     fake::group_v2(&root, "pod/cri-containerd-c1.scope", 4_000_000, Some(50_000), "")?;
     let runtime = Arc::new(Runtime::default());
-    let text = machine.stats(&runtime).cadvisor_metrics(&[pod(Some("pod"))], &node());
+    let text = machine.stats(&runtime).cadvisor_metrics(&[pod(Some("pod"))], &node(), &ids()).await;
     let of = "{container=\"app\",id=\"/pod/cri-containerd-c1.scope\",image=\"registry/app:1\",\
               name=\"c1\",namespace=\"shop\",pod=\"web\"}";
     for line in [
@@ -455,6 +498,9 @@ async fn cadvisor_metrics_of_version_2() -> anyhow::Result<()> {
     }
     for absent in ["container_spec_cpu_quota", "container_cpu_cfs_"] {
         assert!(!text.contains(absent), "{absent} without a quota");
+    }
+    for absent in ["container_fs_", "container_oom_", "machine_cpu_", "container_ulimits"] {
+        assert!(!text.contains(absent), "{absent} though the machine does not tell");
     }
     Ok(())
 }

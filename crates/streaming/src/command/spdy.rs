@@ -42,7 +42,10 @@ pub(super) async fn connect(url: &str, wants: Wants) -> Result<Streams<TcpStream
 impl<S: AsyncRead + AsyncWrite + Unpin> Streams<S> {
     /// Opens the command's streams and waits until the runtime has accepted all:
     /// it drops what comes on one before that.
-    async fn open(mut connection: Connection<S>, wants: Wants) -> Result<Self, StreamError> {
+    pub(super) async fn open(
+        mut connection: Connection<S>,
+        wants: Wants,
+    ) -> Result<Self, StreamError> {
         let mut open = BTreeMap::new();
         let names = [
             (Channel::Error, "error", true),

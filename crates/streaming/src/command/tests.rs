@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 
 use futures_util::{SinkExt, StreamExt};
+use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::accept_hdr_async;
@@ -295,4 +296,80 @@ async fn a_websocket_does_as_well() {
     let (said, ()) = tokio::join!(client, server);
     assert!(said.0 == input, "{} bytes came back", said.0.len());
     assert_eq!(said.1, "{}");
+}
+
+/// Runs one case of hostile bytes; it has to be over soon, however it ends.
+fn soon(work: impl Future<Output = ()>) {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio.block_on(async { tokio::time::timeout(CONNECT_TIMEOUT, work).await.unwrap() });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn no_runtime_makes_a_command_panic(
+        accepts: bool,
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        frames in proptest::collection::vec((0_u32..10, any::<bool>(), "[ -~]{0,20}"), 0..8),
+    ) {
+        soon(async {
+            let (ours, mut theirs) = tokio::io::duplex(4096);
+            let runtime = async {
+                let (mut encoder, mut all) = (spdy::Encoder::default(), Vec::new());
+                for id in [1, 3, 5, 7].into_iter().filter(|_| accepts) {
+                    let (stream, headers) = (StreamId(id), Vec::new());
+                    encoder.encode(&Frame::SynReply { stream, fin: false, headers }, &mut all);
+                }
+                for (id, fin, text) in frames {
+                    let (stream, bytes) = (StreamId(id), text.into_bytes());
+                    encoder.encode(&Frame::Data { stream, fin, bytes }, &mut all);
+                }
+                all.extend(bytes);
+                // It may be hung up on.
+                let _ = theirs.write_all(&all).await;
+                let _ = theirs.shutdown().await;
+                let _ = theirs.read_to_end(&mut Vec::new()).await;
+            };
+            let command = async {
+                let connection = Connection::new(ours, Side::Client, &[]);
+                if let Ok(mut streams) = super::spdy::Streams::open(connection, ECHO).await {
+                    while let Ok(Some(_)) = poll_fn(|context| streams.poll_next(context)).await {}
+                }
+            };
+            tokio::join!(runtime, command);
+        });
+    }
+
+    #[test]
+    fn no_websocket_makes_a_command_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 0..6),
+    ) {
+        soon(async {
+            let (listener, url) = listen().await;
+            let runtime = async {
+                let (stream, _) = listener.accept().await.unwrap();
+                #[allow(clippy::result_large_err)] // the library's own type
+                let choose = |request: &Request, mut response: Response| {
+                    let chosen = request.headers()["sec-websocket-protocol"].clone();
+                    response.headers_mut().insert("sec-websocket-protocol", chosen);
+                    Ok(response)
+                };
+                let mut socket = accept_hdr_async(stream, choose).await.unwrap();
+                for message in messages {
+                    let _ = socket.send(Message::binary(message)).await;
+                }
+                let mut stream = socket.into_inner();
+                let _ = stream.write_all(&bytes).await;
+                let _ = stream.shutdown().await;
+                let _ = stream.read_to_end(&mut Vec::new()).await;
+            };
+            let command = async {
+                let mut command = Command::over_websocket(&url).await.unwrap();
+                while let Ok(Some(_)) = command.next().await {}
+            };
+            tokio::join!(runtime, command);
+        });
+    }
 }

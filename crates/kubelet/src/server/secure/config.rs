@@ -1,5 +1,6 @@
 //! From the checked configuration to how the server is.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -69,8 +70,14 @@ pub struct SecureSettings {
     pub handlers: Handlers,
     /// How long a stream may be silent.
     pub stream_idle: Duration,
+    /// Whether commands in containers need the right to create, however asked for.
+    pub create_for_streams: bool,
     /// The configuration, as `/configz` shows it.
     pub configz: String,
+    /// Every flag and its value, secrets masked.
+    pub flags: BTreeMap<&'static str, String>,
+    /// How the agent was started, secrets masked.
+    pub command: Vec<String>,
 }
 
 impl SecureSettings {
@@ -125,16 +132,26 @@ pub fn settings(config: &Config, flags: &Flags) -> Option<SecureSettings> {
             profiling: wire.enable_profiling_handler.unwrap_or(true),
             debug_flags: wire.enable_debug_flags_handler.unwrap_or(true),
             checkpoint: gate("ContainerCheckpoint"),
-            statusz: false,
-            flagz: false,
+            statusz: gate("ComponentStatusz"),
+            flagz: gate("ComponentFlagz"),
             split_log_streams: false,
             websockets: gate("ExtendWebSocketsToKubelet"),
         },
         stream_idle: wire
             .streaming_connection_idle_timeout
             .map_or(seconds(4 * 3600), |idle| idle.to_std()),
+        create_for_streams: flags.streams_need_create(),
         configz: configz(config),
+        flags: kubelet_config::flags::values(flags),
+        command: command(flags),
     })
+}
+
+/// The command line as it can be shown: the flags that were given, in order of names.
+fn command(flags: &Flags) -> Vec<String> {
+    let program = std::env::args().next().unwrap_or_else(|| "kubelet".to_owned());
+    let given = flags.given.iter().map(|(name, value)| format!("--{name}={value}"));
+    std::iter::once(program).chain(given).collect()
 }
 
 /// Without headers for the manifest URL: they hold passwords.

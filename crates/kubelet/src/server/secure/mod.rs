@@ -8,13 +8,16 @@
 
 mod certificate;
 mod config;
+mod debug;
 mod pods;
 mod serving;
 mod stats;
 mod view;
+mod zpages;
 
 pub use certificate::CertificateError;
 pub use config::{SecureError, SecureSettings, settings};
+pub use debug::SetVerbosity;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,7 +42,8 @@ const LOG_DIR: &str = "/var/log";
 /// Where machines mount control groups.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Opens the port and serves until the agent ends. `api` reviews tokens and access.
+/// Opens the port and serves until the agent ends. `api` reviews tokens and access,
+/// `verbosity` changes how much is logged.
 ///
 /// # Errors
 /// The port, or a certificate, cannot be used.
@@ -49,6 +53,7 @@ pub async fn serve(
     api: Option<Arc<dyn Api>>,
     local: Local,
     cgroups: Arc<dyn PodCgroups>,
+    verbosity: Option<SetVerbosity>,
 ) -> Result<(), SecureError> {
     let tls = Arc::new(Tls::new(&settings.tls)?);
     let now = local.clock.wall();
@@ -78,17 +83,21 @@ pub async fn serve(
             (Some(_), None) => return Err(SecureError::NoReviewer),
             (None, _) => AuthorizationOptions::AlwaysAllow,
         },
-        create_for_streams: false,
+        create_for_streams: settings.create_for_streams,
         handlers: settings.handlers,
         log_dir: Path::new(LOG_DIR).to_owned(),
         stream_idle: settings.stream_idle,
         connections: ConnectionLimits::default(),
+        requests: local.view.metrics.requests.of_secure(),
+        started: Some(now),
         clock: Arc::new(move || clock.wall()),
         spawn: Arc::new(move |work| drop(spawner.spawn(work))),
     };
     let fs = Arc::clone(&local.fs);
     let stats = NodeStats::new(local.clone(), cgroups, Path::new(CGROUPS));
-    let viewer = NodeViewer { local, configz: settings.configz, stats };
+    let SecureSettings { configz, flags, command, handlers, .. } = settings;
+    let started = now;
+    let viewer = NodeViewer { local, configz, flags, command, handlers, started, verbosity, stats };
     let server = NodeServer::new(options, Arc::new(viewer));
     tasks.spawn(server.run(listener));
     tasks.spawn(async move {

@@ -11,11 +11,13 @@ use futures_util::{StreamExt, stream};
 use kubelet_model::{ContainerState, PodUid};
 use node_server::{Answer, ViewError};
 use node_stats::{
-    ContainerInput, Fs, NodeStatsInput, PodStatsInput, Roots, Stats, SystemGroup, VolumeStats,
+    ContainerInput, Fs, MachineIds, NodeStatsInput, PodStatsInput, Roots, Stats, SystemGroup,
+    VolumeStats,
 };
 use tokio::time::timeout;
 
 use crate::container_manager::qos_class;
+use crate::join::machine_ids;
 use crate::ports::PodCgroups;
 use crate::runtime_manager::{PodIdentity, log_paths};
 use crate::server::local::Local;
@@ -33,6 +35,7 @@ pub(super) struct NodeStats {
     local: Local,
     cgroups: Arc<dyn PodCgroups>,
     stats: Stats,
+    ids: MachineIds,
 }
 
 impl NodeStats {
@@ -44,7 +47,8 @@ impl NodeStats {
         };
         let clock = Arc::clone(&local.clock);
         let stats = Stats::new(Arc::clone(&local.runtime), roots, Arc::new(move || clock.wall()));
-        Self { local, cgroups, stats }
+        let ids = machine_ids(&*local.fs);
+        Self { local, cgroups, stats, ids }
     }
 
     /// `/stats/summary`
@@ -64,8 +68,9 @@ impl NodeStats {
     }
 
     /// `/metrics/cadvisor`
-    pub(super) fn cadvisor(&self) -> Answer {
-        Answer::text(TEXT, self.stats.cadvisor_metrics(&self.pods(), &self.node()))
+    pub(super) async fn cadvisor(&self) -> Answer {
+        let (pods, node) = (self.pods(), self.node());
+        Answer::text(TEXT, self.stats.cadvisor_metrics(&pods, &node, &self.ids).await)
     }
 
     fn node(&self) -> NodeStatsInput {

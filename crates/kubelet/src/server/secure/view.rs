@@ -1,17 +1,21 @@
 //! Answers what the node's API is asked, from what the agent knows.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use cri::{CallError, v1};
+use jiff::Timestamp;
 use node_server::{
-    Answer, Chunks, ContainerRef, LogOptions, Metrics, NodeView, Page, PodFacts, Stdio, StreamAsk,
-    ViewError,
+    Answer, Chunks, ContainerRef, Handlers, LogOptions, Metrics, NodeView, Page, PodFacts, Stdio,
+    StreamAsk, ViewError,
 };
 
+use super::debug::{self, SetVerbosity};
 use super::pods::container_names;
 use super::stats::NodeStats;
+use super::zpages;
 use crate::server::containers::{running_id, status_of};
 use crate::server::local::Local;
 use crate::server::local::runtime::{is_local, place_of};
@@ -27,6 +31,11 @@ const CHECKPOINTS: &str = "checkpoints";
 pub(super) struct NodeViewer {
     pub(super) local: Local,
     pub(super) configz: String,
+    pub(super) flags: BTreeMap<&'static str, String>,
+    pub(super) command: Vec<String>,
+    pub(super) handlers: Handlers,
+    pub(super) started: Timestamp,
+    pub(super) verbosity: Option<SetVerbosity>,
     pub(super) stats: NodeStats,
 }
 
@@ -42,7 +51,7 @@ impl NodeView for NodeViewer {
         Ok(())
     }
 
-    async fn page(&self, page: Page, _accept: &str) -> Result<Answer, ViewError> {
+    async fn page(&self, page: Page, accept: &str) -> Result<Answer, ViewError> {
         let view = &self.local.view;
         let json = |value: serde_json::Result<Vec<u8>>| {
             let failed = |error: serde_json::Error| ViewError::new(500, error.to_string());
@@ -56,10 +65,12 @@ impl NodeView for NodeViewer {
             Page::Metrics(Metrics::Probes) => Ok(Answer::text(OPENMETRICS, view.probes.metrics())),
             Page::Summary { only_cpu_and_memory } => self.stats.summary(only_cpu_and_memory).await,
             Page::Metrics(Metrics::Resource) => Ok(self.stats.resource().await),
-            Page::Metrics(Metrics::Cadvisor) => Ok(self.stats.cadvisor()),
-            Page::Metrics(Metrics::Slis) => Err(ViewError::not_implemented("/metrics/slis")),
-            Page::Statusz => Err(ViewError::not_implemented("/statusz")),
-            Page::Flagz => Err(ViewError::not_implemented("/flagz")),
+            Page::Metrics(Metrics::Cadvisor) => Ok(self.stats.cadvisor().await),
+            Page::Statusz => {
+                let now = self.local.clock.wall();
+                zpages::statusz(accept, self.started, now, &self.handlers)
+            }
+            Page::Flagz => zpages::flagz(accept, &self.flags),
         }
     }
 
@@ -147,8 +158,12 @@ impl NodeView for NodeViewer {
         saved.map(|()| location).map_err(|error| of_runtime(&error))
     }
 
-    async fn set_verbosity(&self, _level: &str) -> Result<String, ViewError> {
-        Err(ViewError::not_implemented("changing the verbosity of a running agent"))
+    async fn set_verbosity(&self, level: &str) -> Result<String, ViewError> {
+        debug::set_verbosity(self.verbosity.as_ref(), level)
+    }
+
+    async fn profile(&self, name: &str, _query: &str) -> Result<Answer, ViewError> {
+        debug::profile(name, &self.command)
     }
 }
 
