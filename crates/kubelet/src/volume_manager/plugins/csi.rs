@@ -91,6 +91,7 @@ pub(super) async fn set_up(
         managed: !spec.read_only,
         persistent: persistent.map(|persistent| persistent.volume.clone()),
         device: None,
+        gid: None,
     })
 }
 

@@ -52,6 +52,7 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &DiskSpec) -> Result<VolumeM
         managed: !spec.read_only,
         persistent: spec.persistent.then(|| spec.volume.clone()),
         device: None,
+        gid: None,
     })
 }
 
