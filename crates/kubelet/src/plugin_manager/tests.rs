@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use api_client::{Api, Call, Patch};
+use apiserver::direct::Direct;
 use async_trait::async_trait;
 use plugin_apis::csi::{
     NodeCapability, NodeExpandVolumeRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
@@ -13,6 +15,7 @@ use plugin_apis::csi::{
 };
 use plugin_apis::pluginregistration::PluginInfo;
 use plugin_apis::{CallError, CallErrorKind, EndpointError};
+use serde_json::json;
 
 use super::drivers::{CsiDriver, NotEntered};
 use super::{Drivers, Version, start, version};
@@ -205,4 +208,57 @@ fn a_name_has_one_driver_and_a_socket_one_seat() {
     assert_eq!(drivers.enter(&first, driver(of("1.9"))), Err(NotEntered::SeatLost));
     assert_eq!(drivers.unseat(b).as_deref(), Some("d.example"));
     assert!(drivers.get("d.example").is_err());
+}
+
+/// A cluster hears of drivers; one that contradicts it is not registered, and told why.
+#[tokio::test]
+async fn a_cluster_hears_of_drivers_and_may_contradict() {
+    let root = tempfile::tempdir().expect("a directory");
+    let plugin = Fake::new("CSIPlugin", 0);
+    let ports = ports(plugin.clone());
+    let drivers = Drivers::default();
+    let api = Direct::alone(Arc::new(jiff::Timestamp::now), 100).expect("an API");
+    let annotations = json!({"csi.volume.kubernetes.io/nodeid": "["});
+    let node = json!({"metadata": {"name": "n1", "annotations": annotations}});
+    let node = api.call(Call::post("/api/v1/nodes", node)).await.expect("a node");
+    let uid = node["metadata"]["uid"].as_str().map(str::to_owned);
+    let (_identity, uid) = tokio::sync::watch::channel(uid);
+    let (handle, keeper) = cluster::csi_node::new(cluster::csi_node::CsiNodeParts {
+        node_name: "n1".to_owned(),
+        api: Arc::new(api.clone()),
+        registered: Arc::new(drivers.clone()),
+        node: uid,
+        spread: Arc::new(|_| Duration::ZERO),
+    });
+    ports.tasks.spawn(keeper.run());
+    start(root.path(), &ports, &drivers, Some(handle));
+    let registry = root.path().join("plugins_registry");
+    std::fs::create_dir_all(&registry).expect("a directory");
+    let socket = registry.join("d.sock");
+    let _bound = UnixListener::bind(&socket).expect("a socket");
+    let told = || plugin.told().into_iter().map(Result::unwrap_err).next();
+    let eventually = async |is: &dyn Fn() -> bool| {
+        while !is() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    eventually(&|| !plugin.told().is_empty()).await;
+    let why = told().expect("a refusal");
+    assert!(why.contains("failed to parse node's"), "{why}");
+    let mend = json!({"metadata": {"annotations": null}});
+    let mend = Call::patch("/api/v1/nodes/n1", Patch::Merge, mend);
+    api.call(mend).await.expect("mended");
+    eventually(&|| plugin.told().iter().any(Result::is_ok)).await;
+    assert!(drivers.get("d.example").is_ok());
+    let listed = async || {
+        let path = "/apis/storage.k8s.io/v1/csinodes/n1";
+        let object = api.call(Call::get(path)).await.expect("a CSINode");
+        object["spec"]["drivers"].as_array().map_or(0, Vec::len)
+    };
+    assert_eq!(listed().await, 1);
+    std::fs::remove_file(&socket).expect("it goes");
+    while listed().await > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    ports.tasks.abort_all();
 }

@@ -44,6 +44,7 @@ mod tests {
             managed: false,
             persistent: None,
             device: device.map(Into::into),
+            gid: None,
         };
         let volumes = Arc::new(BTreeMap::from([
             ("disk".to_owned(), made(false, Some("/global"))),

@@ -13,7 +13,7 @@ use super::dns::{self, Notice};
 use super::executor::{ActionError, Executor, file_error};
 use super::refusal::{self, Refusal};
 use super::sandbox_spec::{self, SandboxFacts};
-use super::{log_paths, user_namespace};
+use super::{log_paths, security, user_namespace};
 use crate::container_manager;
 
 /// Reason of everything that keeps a sandbox from being made.
@@ -81,7 +81,10 @@ impl Executor {
         let mut config = sandbox_spec::sandbox_config(pod, attempt, facts).map_err(failed)?;
         // Made here, so that a group that went missing is back before anything starts in it.
         let cgroup_parent = self.pod_containers().ensure(pod)?;
-        config.linux.get_or_insert_default().cgroup_parent = cgroup_parent;
+        let linux = config.linux.get_or_insert_default();
+        linux.cgroup_parent = cgroup_parent;
+        let groups = &mut linux.security_context.get_or_insert_default().supplemental_groups;
+        groups.extend(security::volume_groups(pod, &self.volumes));
         Ok((config, notices))
     }
 

@@ -3,6 +3,8 @@
 //! Pure. A container's fields win over its pod's. Upstream:
 //! pkg/securitycontext, pkg/kubelet/kuberuntime/security_context.go.
 
+use std::collections::BTreeSet;
+
 use cri::v1;
 use cri::v1::security_profile::ProfileType;
 use k8s_openapi::api::core::v1::{
@@ -12,6 +14,7 @@ use kubelet_model::DesiredPod;
 
 use super::profile;
 use crate::settings::Settings;
+use crate::volume_manager::Mountables;
 
 /// Hidden from containers unless they ask for all of /proc.
 const MASKED_PATHS: [&str; 12] = [
@@ -213,6 +216,14 @@ fn groups(pods: Option<&PodSecurityContext>) -> Vec<i64> {
     let fs_group = pods.and_then(|context| context.fs_group);
     let more = pods.and_then(|context| context.supplemental_groups.as_ref());
     fs_group.into_iter().chain(more.into_iter().flatten().copied()).collect()
+}
+
+/// Groups of volumes that the pod does not name itself.
+pub(super) fn volume_groups(pod: &DesiredPod, volumes: &Mountables) -> Vec<i64> {
+    let named = of_pod(pod).and_then(|context| context.supplemental_groups.as_ref());
+    let named = |gid: &i64| named.is_some_and(|named| named.contains(gid));
+    let all: BTreeSet<i64> = volumes.values().filter_map(|volume| volume.gid).collect();
+    all.into_iter().filter(|gid| !named(gid)).collect()
 }
 
 fn groups_policy(pods: Option<&PodSecurityContext>) -> v1::SupplementalGroupsPolicy {

@@ -155,6 +155,9 @@ impl Executor {
             sources: env::Sources { objects: &self.objects, files: &files, services: &services },
         };
         let mut config = container_spec::container_config(pod, container, facts).map_err(wrong)?;
+        let security =
+            config.linux.get_or_insert_default().security_context.get_or_insert_default();
+        security.supplemental_groups.extend(security::volume_groups(pod, &self.volumes));
         let hosts = match mounts::wants_hosts(container) {
             true => self.write_hosts(pod, pod_ips).map_err(wrong)?,
             false => None,

@@ -268,6 +268,12 @@ impl ClaimSpec {
         volume.node_affinity?.required
     }
 
+    /// The group that users of the volume need to be in, as it says itself.
+    pub(super) fn gid(&self, get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>) -> Option<i64> {
+        let (name, _) = self.bound_to(get).ok()?;
+        bound::gid(&*get(&ObjectKey::new(ObjectKind::PersistentVolume, "", &name))?)
+    }
+
     /// Is it a device, and used as what it is?
     fn check_mode(&self, mode: Option<&str>) -> Result<bool, ClaimError> {
         let mode = mode.filter(|mode| !mode.is_empty()).unwrap_or("Filesystem");

@@ -72,6 +72,8 @@ pub struct VolumeMountable {
     pub persistent: Option<VolumeName>,
     /// Of a block device, which the path leads to: where the node has it.
     pub device: Option<PathBuf>,
+    /// A group that its users need to be in.
+    pub gid: Option<i64>,
 }
 
 /// Volumes by name.

@@ -41,6 +41,8 @@ pub struct DiskSpec {
     pub disk: RemoteDisk,
     /// The name of its directory, relative to that of its kind.
     pub global: String,
+    /// What a cluster calls it.
+    pub unique_name: String,
     /// Where its credentials are, if it needs any.
     pub secret: Option<ObjectKey>,
     /// The file system it has, or gets if it is blank; empty leaves it to the agent.
@@ -102,13 +104,17 @@ impl DiskSpec {
     pub(super) fn fc(source: &FCVolumeSource, usage: Usage) -> Result<Self, String> {
         let wwns = source.target_wwns.clone().unwrap_or_default();
         let wwids = source.wwids.as_deref().unwrap_or_default();
-        let disk = match source.lun.and_then(|lun| u32::try_from(lun).ok()) {
-            Some(lun) if !wwns.is_empty() => FcDisk::of_targets(wwns, lun),
-            _ if !wwids.is_empty() => FcDisk::of_names(wwids),
+        let (disk, name) = match source.lun.and_then(|lun| u32::try_from(lun).ok()) {
+            Some(lun) if !wwns.is_empty() => {
+                let name = format!("[{}]:{lun}", wwns.join(" "));
+                (FcDisk::of_targets(wwns, lun), name)
+            }
+            _ if !wwids.is_empty() => (FcDisk::of_names(wwids), format!("[{}]", wwids.join(" "))),
             _ => return Err("fc: no fc disk information found".to_owned()),
         };
         let read_only = source.read_only.unwrap_or(false);
-        Self::of(RemoteDisk::Fc(disk), None, source.fs_type.clone(), read_only, usage)
+        let disk = (RemoteDisk::Fc(disk), format!("kubernetes.io/fc/{name}"));
+        Self::of(disk, None, source.fs_type.clone(), read_only, usage)
     }
 
     /// That of an iSCSI disk of a pod's own spec, whose Secret is the pod's neighbour.
@@ -166,13 +172,15 @@ impl DiskSpec {
             source.iscsi_interface.as_deref(),
             source.initiator_name.as_deref(),
         );
-        let disk = RemoteDisk::Iscsi(IscsiDisk { chap, ..disk });
+        let ISCSIPersistentVolumeSource { target_portal, iqn, .. } = source;
+        let name = format!("kubernetes.io/iscsi/{target_portal}:{iqn}:{lun}");
+        let disk = (RemoteDisk::Iscsi(IscsiDisk { chap, ..disk }), name);
         let read_only = source.read_only.unwrap_or(false);
         Self::of(disk, secret, source.fs_type.clone(), read_only, usage)
     }
 
     fn of(
-        disk: RemoteDisk,
+        (disk, unique_name): (RemoteDisk, String),
         secret: Option<ObjectKey>,
         fs_type: Option<String>,
         read_only: bool,
@@ -188,6 +196,7 @@ impl DiskSpec {
             volume,
             disk,
             global,
+            unique_name,
             secret,
             mount_options,
             block,

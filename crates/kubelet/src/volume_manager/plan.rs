@@ -37,6 +37,14 @@ pub(super) enum Goal {
     Release,
 }
 
+impl Goal {
+    /// Is there a volume that a cluster may have to attach, or keep from a node?
+    pub(super) fn may_be_attached(&self) -> bool {
+        let may = |wanted: &Wanted| matches!(wanted, Wanted::Claim(_) | Wanted::Disk(_));
+        matches!(self, Self::Mount(pod) if pod.volumes.values().any(may))
+    }
+}
+
 /// What is left of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Found {

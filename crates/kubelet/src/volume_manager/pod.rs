@@ -119,7 +119,7 @@ impl PodTask {
             }
             drop(contents);
             // A node of its own hears nothing, and volumes of other kinds need not.
-            let hears = view.in_cluster && (observed.needs_drivers(&goal) || !view.may_undo());
+            let hears = view.in_cluster && (goal.may_be_attached() || !view.may_undo());
             let wake_at = plan.wake_at.into_iter().chain(tell_at).min();
             let wait = wake_at.map(|at| at.since(self.clock.mono()));
             tokio::select! { biased;
@@ -147,10 +147,7 @@ impl PodTask {
         let Goal::Mount(pod) = goal else { return Contents::new() };
         let Self { drivers, objects, node_name, .. } = self;
         let world = plugins::World { drivers, objects, node, node_name };
-        let held = pod.volumes.values().filter_map(|wanted| match wanted {
-            Wanted::Claim(claim) => plugins::attachable(claim, &world),
-            _ => None,
-        });
+        let held = pod.volumes.values().filter_map(|wanted| plugins::attachable(wanted, &world));
         self.attachments.hold(&self.uid, held.collect());
         let of = |wanted: &Wanted| match wanted {
             Wanted::Payload(spec) => {
@@ -159,7 +156,7 @@ impl PodTask {
             }
             Wanted::Csi(spec) => Some(plugins::for_driver(spec, &world)),
             Wanted::Claim(claim) => Some(plugins::for_claim(claim, &world)),
-            Wanted::Disk(spec) => Some(plugins::for_disk(spec, objects)),
+            Wanted::Disk(spec) => Some(plugins::for_disk(spec, &world)),
             _ => None,
         };
         let awaited = self.keys(goal, node).iter().any(|key| objects.is_awaited(key));
@@ -201,7 +198,10 @@ impl PodTask {
                     _ => None,
                 };
                 match made {
-                    Ok(made) => {
+                    Ok(mut made) => {
+                        if let Wanted::Claim(claim) = wanted {
+                            made.gid = claim.gid(&|key| self.objects.get(key));
+                        }
                         self.tell_of_device(&pod.object, name, &made);
                         Outcome::Made(wanted.clone(), made, digest)
                     }

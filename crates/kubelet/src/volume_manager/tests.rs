@@ -1,5 +1,6 @@
 //! Plans as tables, wanted volumes of pods, and a task against real directories.
 
+mod attach;
 mod block;
 mod claims;
 mod clean;
@@ -130,6 +131,7 @@ fn made(path: &str) -> VolumeMountable {
         managed: true,
         persistent: None,
         device: None,
+        gid: None,
     }
 }
 

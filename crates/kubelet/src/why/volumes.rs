@@ -3,7 +3,7 @@
 use super::{Finding, Rank};
 
 /// What is known to go wrong, by words of the error, and what to do about it.
-const ADVICE: [(&str, &str); 20] = [
+const ADVICE: [(&str, &str); 22] = [
     (
         "hostPath type check failed",
         "Make the path on this node what volumes[].hostPath.type asks for, or correct path or type; DirectoryOrCreate and FileOrCreate make what is missing.",
@@ -59,6 +59,14 @@ const ADVICE: [(&str, &str); 20] = [
     (
         "something is mounted there",
         "Unmount the path named above with `umount`: klet never removes what it has not mounted. What is mounted there stays untouched; klet goes on by itself.",
+    ),
+    (
+        "is not yet in node's status",
+        "The cluster attaches the volume: `kubectl get volumeattachment` shows how far it is, and `kubectl describe` of the pod why it does not. klet mounts it at once then.",
+    ),
+    (
+        "no matching NodeSelectorTerms",
+        "The PersistentVolume is for other nodes: its nodeAffinity and this node's labels differ. Run the pod where the volume is, or label the node.",
     ),
     (
         "it is in use",

@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use kubelet_model::{DesiredPod, PodSet, PodUid};
 
-use super::{pod, sized};
+use super::{pod, review, sized};
 use crate::allocation::{ACTUATED, ALLOCATED, Allocations, News, ResizeMetrics};
 use crate::container_manager::allocatable::Allocatable;
 use crate::metrics::Metrics;

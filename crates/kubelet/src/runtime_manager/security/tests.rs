@@ -166,3 +166,20 @@ fn sandboxes() {
     assert_eq!(sandbox.seccomp.map(|p| p.profile_type()), Some(ProfileType::RuntimeDefault));
     assert!(!of_sandbox(&pod_with("", "", ""), namespaces()).privileged);
 }
+
+#[test]
+fn volumes_add_groups_that_the_pod_does_not_name() {
+    let volume = |gid| crate::volume_manager::VolumeMountable {
+        host_path: "/v".into(),
+        read_only: false,
+        managed: true,
+        persistent: None,
+        device: None,
+        gid,
+    };
+    let volumes = [("a", Some(7)), ("b", Some(5)), ("c", None), ("d", Some(5)), ("e", Some(9))];
+    let volumes = volumes.map(|(name, gid)| (name.to_owned(), volume(gid)));
+    let volumes = Mountables::new(volumes.into());
+    let named = pod_with("", "", r#""securityContext":{"supplementalGroups":[9],"fsGroup":7}"#);
+    assert_eq!(volume_groups(&named, &volumes), [5, 7]);
+}

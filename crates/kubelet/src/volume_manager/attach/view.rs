@@ -43,6 +43,11 @@ impl NodeView {
         !self.in_cluster || self.settled
     }
 
+    /// Whether the cluster attaches volumes to the node.
+    pub fn attaches(&self) -> bool {
+        self.in_cluster && self.controller_attaches
+    }
+
     /// Is a volume of this name attached, as far as the Node tells? What is not known to
     /// be in use may be detached at any time.
     pub fn check_attached(&self, volume: &str) -> Result<(), Unattached> {

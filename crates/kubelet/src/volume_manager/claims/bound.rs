@@ -3,6 +3,8 @@
 //! Upstream: getPVCExtractPV and getPVSpec of desired_state_of_world_populator.go,
 //! component-helpers/storage/ephemeral.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaimSpec};
 use kubelet_model::ConfigObject;
 use serde::Deserialize;
@@ -11,6 +13,8 @@ use super::Unusable;
 
 /// Keeps a claim that pods use.
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
+/// Names the group of a volume's users.
+const GID: &str = "pv.beta.kubernetes.io/gid";
 
 /// What a cluster says of a claim.
 #[derive(Debug, Default)]
@@ -25,6 +29,12 @@ struct Metadata {
     deletion_timestamp: Option<String>,
     finalizers: Vec<String>,
     owner_references: Vec<Owner>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Annotated {
+    annotations: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -70,6 +80,12 @@ impl ClaimState {
     }
 }
 
+/// The group that a volume of a cluster says its users need to be in.
+pub(super) fn gid(volume: &ConfigObject) -> Option<i64> {
+    let annotations = volume.metadata::<Annotated>()?.annotations;
+    annotations.get(GID)?.parse().ok()
+}
+
 /// Is the volume bound to the claim of this uid?
 pub(super) fn check_reference(
     volume: &str,
@@ -85,5 +101,32 @@ pub(super) fn check_reference(
             bound: bound.to_owned(),
             claim: claim.to_owned(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubelet_model::{ObjectKey, ObjectKind};
+
+    use super::*;
+
+    #[test]
+    fn a_volume_may_name_the_group_of_its_users() {
+        for (metadata, expected) in [
+            (None, None),
+            (Some("{}"), None),
+            (Some(r#"{"annotations":{"pv.beta.kubernetes.io/gid":"4711"}}"#), Some(4711)),
+            (Some(r#"{"annotations":{"pv.beta.kubernetes.io/gid":"staff"}}"#), None),
+        ] {
+            let value = |text: &str| ("metadata".to_owned(), text.as_bytes().to_vec());
+            let volume = ConfigObject {
+                key: ObjectKey::new(ObjectKind::PersistentVolume, "", "pv"),
+                uid: String::new(),
+                secret_type: String::new(),
+                data: metadata.map(value).into_iter().collect(),
+                binary: BTreeMap::new(),
+            };
+            assert_eq!(gid(&volume), expected, "{metadata:?}");
+        }
     }
 }

@@ -98,6 +98,7 @@ pub(super) async fn set_up(
         managed: !spec.read_only && spec.label().is_none(),
         persistent: persistent.map(|persistent| persistent.volume.clone()),
         device: None,
+        gid: None,
     })
 }
 

@@ -49,6 +49,7 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &PlaceSpec) -> Result<Volume
         managed: false,
         persistent: Some(spec.volume.clone()),
         device: Some(global),
+        gid: None,
     })
 }
 

@@ -33,6 +33,7 @@ pub(super) async fn set_up(
         managed: true,
         persistent: None,
         device: None,
+        gid: None,
     })
 }
 

@@ -20,5 +20,6 @@ pub(super) async fn set_up(
         managed: false,
         persistent: None,
         device: None,
+        gid: None,
     })
 }

@@ -236,17 +236,25 @@ fn tokens(spec: &CsiSpec, objects: &Objects) -> Result<PodTokens, String> {
     Ok(PodTokens::of(&found))
 }
 
-/// Which volume of the cluster a claim stands for, if it has to be attached.
-pub(super) fn attachable(claim: &ClaimSpec, world: &World<'_>) -> Option<(VolumeName, String)> {
-    if !(world.node.in_cluster && world.node.controller_attaches) {
+/// Under which name a volume lies that the cluster has to attach, and what it calls it.
+pub(super) fn attachable(wanted: &Wanted, world: &World<'_>) -> Option<(VolumeName, String)> {
+    if !world.node.attaches() {
         return None;
     }
-    let Ok(Resolved::Driver(spec)) = claim.resolve(&|key| world.objects.get(key)) else {
-        return None;
+    let resolved = match wanted {
+        Wanted::Claim(claim) => claim.resolve(&|key| world.objects.get(key)).ok()?,
+        Wanted::Disk(spec) => Resolved::Disk(Arc::clone(spec)),
+        _ => return None,
     };
-    let attach = world.policy(&spec.driver).is_ok_and(|policy| policy.attach);
-    let place = spec.persistent.as_ref().filter(|_| attach)?.volume.clone();
-    Some((place, spec.unique_name()))
+    match resolved {
+        Resolved::Driver(spec) => {
+            let attach = world.policy(&spec.driver).is_ok_and(|policy| policy.attach);
+            let place = spec.persistent.as_ref().filter(|_| attach)?.volume.clone();
+            Some((place, spec.unique_name()))
+        }
+        Resolved::Disk(spec) => Some((spec.volume.clone(), spec.unique_name.clone())),
+        Resolved::Place(_) | Resolved::Share(_) => None,
+    }
 }
 
 /// The same for a claim, which may name nothing yet.
@@ -272,12 +280,19 @@ pub(super) fn for_claim(claim: &ClaimSpec, world: &World<'_>) -> Result<Ingredie
         Resolved::Driver(spec) => for_driver(&spec, world),
         Resolved::Place(spec) => Ok(Ingredients::Place(spec)),
         Resolved::Share(spec) => Ok(Ingredients::Share(spec)),
-        Resolved::Disk(spec) => for_disk(&spec, objects),
+        Resolved::Disk(spec) => for_disk(&spec, world),
     }
 }
 
-/// The same for a disk of another machine, which may need credentials.
-pub(super) fn for_disk(spec: &Arc<DiskSpec>, objects: &Objects) -> Result<Ingredients, Lack> {
+/// The same for a disk of another machine, which may need credentials. The cluster says
+/// when its turn is on this node.
+pub(super) fn for_disk(spec: &Arc<DiskSpec>, world: &World<'_>) -> Result<Ingredients, Lack> {
+    let World { objects, node, .. } = *world;
+    if node.attaches()
+        && let Err(Unattached::Waits(why)) = node.check_attached(&spec.unique_name)
+    {
+        return Err(Lack::new(Some(Doing::VerifyAttached), why));
+    }
     let doing = if spec.block { Doing::AttachDevice } else { Doing::Attach };
     match spec.with_secret(|key| objects.get(key)) {
         Ok(_) => Ok(Ingredients::Disk(Arc::clone(spec))),

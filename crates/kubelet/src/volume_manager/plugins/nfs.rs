@@ -31,6 +31,7 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &ShareSpec) -> Result<Volume
         managed: false,
         persistent: spec.persistent.then(|| spec.volume.clone()),
         device: None,
+        gid: None,
     })
 }
 

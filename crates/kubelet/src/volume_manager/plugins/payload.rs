@@ -53,5 +53,6 @@ pub(super) async fn set_up(
         managed: true,
         persistent: None,
         device: None,
+        gid: None,
     })
 }

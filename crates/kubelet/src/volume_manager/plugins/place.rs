@@ -83,6 +83,7 @@ async fn local(
         managed,
         persistent: None,
         device: None,
+        gid: None,
     })
 }
 

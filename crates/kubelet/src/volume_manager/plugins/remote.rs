@@ -55,6 +55,7 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &DiskSpec) -> Result<VolumeM
         managed: !spec.read_only && label.is_none(),
         persistent: spec.persistent.then(|| spec.volume.clone()),
         device: None,
+        gid: None,
     })
 }
 

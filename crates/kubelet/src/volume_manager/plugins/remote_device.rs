@@ -39,6 +39,7 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &DiskSpec) -> Result<VolumeM
         managed: false,
         persistent: Some(spec.volume.clone()),
         device: Some(dir),
+        gid: None,
     })
 }
 

@@ -141,6 +141,9 @@ pub(super) struct Scripted {
     calls: Mutex<Vec<String>>,
     /// Whether the note of a volume was there when the driver was asked.
     noted: Mutex<Vec<bool>>,
+    /// What it was told of attachments, and of volumes and pods.
+    contexts: Mutex<Vec<String>>,
+    told: Mutex<Vec<BTreeMap<String, String>>>,
 }
 
 impl Scripted {
@@ -154,6 +157,14 @@ impl Scripted {
             Some(code) if code != Code::Ok => Err(failure(code)),
             _ => Ok(()),
         }
+    }
+
+    pub fn contexts(&self) -> Vec<String> {
+        self.contexts.lock().unwrap().clone()
+    }
+
+    pub fn told(&self) -> Vec<BTreeMap<String, String>> {
+        self.told.lock().unwrap().clone()
     }
 
     pub fn noted(&self) -> Vec<bool> {
@@ -175,7 +186,8 @@ impl CsiNode for Scripted {
         Ok(self.capabilities.clone())
     }
 
-    async fn stage(&self, _: NodeStageVolumeRequest) -> Result<(), CallError> {
+    async fn stage(&self, request: NodeStageVolumeRequest) -> Result<(), CallError> {
+        self.contexts.lock().unwrap().push(format!("{:?}", request.publish_context));
         self.answer("stage")
     }
 
@@ -186,6 +198,8 @@ impl CsiNode for Scripted {
     async fn publish(&self, request: NodePublishVolumeRequest) -> Result<(), CallError> {
         let note = PathBuf::from(&request.target_path).with_file_name("vol_data.json");
         self.noted.lock().unwrap().push(note.exists());
+        self.contexts.lock().unwrap().push(format!("{:?}", request.publish_context));
+        self.told.lock().unwrap().push(request.volume_context.into_iter().collect());
         if self.mute.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }

@@ -58,6 +58,17 @@ fn what_pods_ask_for() {
     assert_eq!((iscsi.fs_type.as_str(), iscsi.read_only), ("xfs", false));
     assert_eq!(iscsi.secret, Some(ObjectKey::new(ObjectKind::Secret, "ns", "chap")));
     assert_eq!(disk_of(FC).global, "500a-lun-0");
+    let names = [
+        iscsi.unique_name.clone(),
+        disk_of(FC).unique_name.clone(),
+        disk_of(r#""fc":{"wwids":["a","b"]}"#).unique_name.clone(),
+    ];
+    let expected = [
+        "kubernetes.io/iscsi/10.0.0.1:iqn.x:3",
+        "kubernetes.io/fc/[500a]:0",
+        "kubernetes.io/fc/[a b]",
+    ];
+    assert_eq!(names, expected, "as a cluster calls them");
     let kinds = [NFS, ISCSI, FC].map(|source| wanted("", source).kind());
     assert_eq!(kinds, ["nfs", "iscsi", "fc"]);
     let none = |_: &ObjectKey| None;

@@ -109,6 +109,7 @@ pub(super) async fn set_up(
         managed: false,
         persistent: Some(persistent.volume.clone()),
         device: Some(paths.global),
+        gid: None,
     })
 }
 

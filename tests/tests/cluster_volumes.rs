@@ -1,0 +1,271 @@
+//! Volumes of CSI drivers on a node of a cluster. The test is the controller that binds
+//! claims and attaches volumes; everything else is real.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use api_client::{Call, Patch, path};
+use plugin_apis::csi::{
+    NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
+    NodeUnstageVolumeRequest,
+};
+use serde_json::{Value, json};
+use testkit::cluster::condition;
+use testkit::csi::{CsiDriver, CsiOptions};
+use testkit::{ApiOptions, Cluster, PodManifest};
+
+const DRIVER: &str = "hostpath.klet.test";
+const STORAGE: &str = "apis/storage.k8s.io/v1";
+
+fn driver(cluster: &Cluster, options: CsiOptions) -> Result<CsiDriver> {
+    CsiDriver::start(&cluster.node.klet.root_dir().canonicalize()?, options)
+}
+
+fn unique_name(handle: &str) -> String {
+    format!("kubernetes.io/csi/{DRIVER}^{handle}")
+}
+
+fn node(cluster: &Cluster) -> Result<Value> {
+    cluster.api.object("nodes", "", cluster.node.klet.node_name()).context("no Node")
+}
+
+/// Waits for what the Node says of volumes in use.
+fn wait_in_use(cluster: &Cluster, expected: &[&str]) -> Result<()> {
+    cluster.node.eventually(&format!("{expected:?} to be in use"), || {
+        let node = node(cluster)?;
+        let said = node["status"].get("volumesInUse").cloned().unwrap_or(json!([]));
+        ensure!(said == json!(expected), "in use: {said}");
+        Ok(())
+    })
+}
+
+/// A volume with a claim that is bound to it.
+fn bind(cluster: &Cluster, claim: &str, volume: &str, handle: &str, more: Value) -> Result<()> {
+    let place = path("api/v1", "default", &["persistentvolumeclaims", claim]);
+    let found = cluster.api.object("persistentvolumeclaims", "default", claim);
+    let found = match found {
+        Some(found) => found,
+        None => {
+            let spec = json!({"accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}}});
+            let object = json!({"metadata": {"name": claim}, "spec": spec});
+            cluster.create("persistentvolumeclaims", object)?
+        }
+    };
+    let uid = &found["metadata"]["uid"];
+    let mut spec = json!({
+        "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+        "claimRef": {"namespace": "default", "name": claim, "uid": uid},
+        "csi": {"driver": DRIVER, "volumeHandle": handle, "volumeAttributes": {"colour": "blue"}},
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        spec[key] = value.clone();
+    }
+    let object = json!({"metadata": {"name": volume}, "spec": spec});
+    cluster.api.ask(Call::post(&path("api/v1", "", &["persistentvolumes"]), object))?;
+    let patch = json!({"spec": {"volumeName": volume}});
+    cluster.api.ask(Call::patch(&place, Patch::Merge, patch))?;
+    let patch = json!({"status": {"phase": "Bound"}});
+    cluster.api.ask(Call::patch(&format!("{place}/status"), Patch::Merge, patch)).map(drop)
+}
+
+/// Does what a cluster does to attach a volume: in its order.
+fn attach(cluster: &Cluster, volume: &str, handle: &str) -> Result<()> {
+    let node = cluster.node.klet.node_name();
+    let name = format!("csi-{}", sha256(&format!("{handle}{DRIVER}{node}"))?);
+    let object = json!({"metadata": {"name": name}, "spec": {"attacher": DRIVER,
+        "nodeName": node, "source": {"persistentVolumeName": volume}}});
+    cluster.api.ask(Call::post(&path(STORAGE, "", &["volumeattachments"]), object))?;
+    let place = path(STORAGE, "", &["volumeattachments", &name, "status"]);
+    let status = json!({"attached": true, "attachmentMetadata": {"device": "sdz"}});
+    cluster.api.ask(Call::patch(&place, Patch::Merge, json!({"status": status})))?;
+    set_attached(cluster, json!([{"name": unique_name(handle), "devicePath": ""}]))
+}
+
+fn set_attached(cluster: &Cluster, volumes: Value) -> Result<()> {
+    let place = path("api/v1", "", &["nodes", cluster.node.klet.node_name(), "status"]);
+    let patch = json!({"status": {"volumesAttached": volumes}});
+    cluster.api.ask(Call::patch(&place, Patch::Merge, patch)).map(drop)
+}
+
+fn sha256(text: &str) -> Result<String> {
+    let mut sum = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    sum.stdin.take().context("a pipe")?.write_all(text.as_bytes())?;
+    let answer = String::from_utf8(sum.wait_with_output()?.stdout)?;
+    Ok(answer.split(' ').next().context("a sum")?.to_owned())
+}
+
+fn claimant(name: &str, source: Value) -> PodManifest {
+    let mut volume = json!({"name": "data"});
+    for (key, value) in source.as_object().into_iter().flatten() {
+        volume[key] = value.clone();
+    }
+    let script = "trap 'exit 0' TERM; date >/data/word; while true; do sleep 0.1; done";
+    PodManifest::script(name, script)
+        .with("volumeMounts", json!([{"name": "data", "mountPath": "/data"}]))
+        .spec("volumes", json!([volume]))
+        .grace(5)
+}
+
+/// Waits until the server has an event with these words in its message.
+fn wait_event(cluster: &Cluster, reason: &str, words: &str) -> Result<()> {
+    cluster.node.eventually(&format!("an event {words:?}"), || {
+        let events = cluster.api.ask(Call::get(&path("api/v1", "default", &["events"])))?;
+        let all = events["items"].as_array().cloned().unwrap_or_default();
+        let told = all.iter().any(|event| {
+            event["reason"] == reason
+                && event["message"].as_str().is_some_and(|message| message.contains(words))
+        });
+        let said = || all.iter().map(|event| event["message"].to_string()).collect::<Vec<_>>();
+        ensure!(told, "there are {:#?}", said());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_volume_is_attached_mounted_and_let_go() -> Result<()> {
+    let mut cluster = Cluster::start()?;
+    let topology = BTreeMap::from([("topology.klet.test/rack".to_owned(), "r7".to_owned())]);
+    let options = CsiOptions { topology, volumes_max: 7, ..CsiOptions::default() };
+    let mut driver = driver(&cluster, options)?;
+    driver.register()?;
+    let name = cluster.node.klet.node_name().to_owned();
+    let csi_node = || cluster.api.object("csinodes.storage.k8s.io", "", &name).context("none");
+    let told = cluster.node.eventually("the CSINode to list the driver", || {
+        let object = csi_node()?;
+        ensure!(object["spec"]["drivers"][0]["name"] == DRIVER, "{object:#}");
+        Ok(object)
+    })?;
+    let entry = &told["spec"]["drivers"][0];
+    assert_eq!((&entry["nodeID"], &entry["allocatable"]["count"]), (&json!("node-1"), &json!(7)));
+    assert_eq!(entry["topologyKeys"], json!(["topology.klet.test/rack"]));
+    let of_node = node(&cluster)?;
+    assert_eq!(told["metadata"]["ownerReferences"][0]["uid"], of_node["metadata"]["uid"]);
+    let ids = &of_node["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"];
+    assert_eq!(ids, &json!(format!("{{\"{DRIVER}\":\"node-1\"}}")));
+    assert_eq!(of_node["metadata"]["labels"]["topology.klet.test/rack"], "r7");
+
+    bind(&cluster, "data", "pv-1", "vol-1", json!({}))?;
+    let source = json!({"persistentVolumeClaim": {"claimName": "data"}});
+    let uid = cluster.create_pod(&claimant("web", source))?;
+    wait_in_use(&cluster, &[&unique_name("vol-1")])?;
+    cluster.node.wait_says(
+        &["why", "web"],
+        &["VerifyControllerAttachedVolume", "is not yet in node's status"],
+    )?;
+    assert!(driver.requests::<NodeStageVolumeRequest>().is_empty(), "it is not attached");
+    attach(&cluster, "pv-1", "vol-1")?;
+    cluster.wait_ready("web")?;
+    let staged = driver.requests::<NodeStageVolumeRequest>().pop().context("it was staged")?;
+    assert_eq!(staged.publish_context.get("device").map(String::as_str), Some("sdz"));
+    let asked = driver.requests::<NodePublishVolumeRequest>().pop().context("it was published")?;
+    assert_eq!(asked.publish_context.get("device").map(String::as_str), Some("sdz"));
+    assert_eq!(asked.volume_context.get("colour").map(String::as_str), Some("blue"));
+    assert!(!asked.volume_context.contains_key("csi.storage.k8s.io/pod.name"), "nobody asked");
+
+    // Another life of the agent goes on telling what is in use, and disturbs nothing.
+    let before = cluster.node.instances()?;
+    cluster.node.klet.kill9()?;
+    cluster.node.klet.restart()?;
+    cluster.wait_ready("web")?;
+    assert_eq!(cluster.node.instances()?, before);
+    wait_in_use(&cluster, &[&unique_name("vol-1")])?;
+
+    cluster.delete_pod("web", None)?;
+    cluster.wait_gone("web")?;
+    wait_in_use(&cluster, &[])?;
+    assert_eq!(driver.requests::<NodeUnpublishVolumeRequest>().len(), 1);
+    assert_eq!(driver.requests::<NodeUnstageVolumeRequest>().len(), 1, "before it was told");
+    assert!(driver.mounts_of("vol-1")?.is_empty());
+    set_attached(&cluster, json!([]))?;
+    let dir = cluster.node.klet.root_dir().join("pods").join(&uid);
+    cluster.node.eventually("nothing to be left", || {
+        ensure!(!dir.exists(), "{} is there", dir.display());
+        Ok(())
+    })?;
+
+    driver.deregister();
+    cluster.node.eventually("the driver to be listed no more", || {
+        let object = cluster.api.object("csinodes.storage.k8s.io", "", &name).context("none")?;
+        let none = object["spec"]["drivers"].as_array().is_none_or(Vec::is_empty);
+        ensure!(none, "{object:#}");
+        let annotations = node(&cluster)?["metadata"]["annotations"].clone();
+        ensure!(annotations.get("csi.volume.kubernetes.io/nodeid").is_none(), "{annotations:#}");
+        Ok(())
+    })?;
+    assert_eq!(condition(&node(&cluster)?, "Ready"), Some("True"));
+    Ok(())
+}
+
+#[test]
+fn a_driver_gets_what_its_object_asks_for() -> Result<()> {
+    let cluster = Cluster::start_with(ApiOptions::default(), json!({"syncFrequency": "5s"}))?;
+    let mut driver = driver(&cluster, CsiOptions::default())?;
+    driver.register()?;
+    let spec = json!({
+        "attachRequired": false, "podInfoOnMount": true, "requiresRepublish": true,
+        "fsGroupPolicy": "File", "volumeLifecycleModes": ["Persistent"],
+        "tokenRequests": [{"audience": "vault", "expirationSeconds": 600}],
+    });
+    let object = json!({"metadata": {"name": DRIVER}, "spec": spec});
+    cluster.api.ask(Call::post(&path(STORAGE, "", &["csidrivers"]), object))?;
+
+    let template = json!({"spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    let pod = claimant("web", json!({"ephemeral": {"volumeClaimTemplate": template}}))
+        .spec("securityContext", json!({"fsGroup": 4321}));
+    let uid = cluster.create_pod(&pod)?;
+    let missing = "error processing PVC default/web-data: failed to fetch PVC from API server";
+    wait_event(&cluster, "FailedMount", missing)?;
+    let claim = |owner: &str| {
+        json!({"metadata": {"name": "web-data", "ownerReferences": [{"apiVersion": "v1",
+            "kind": "Pod", "name": "web", "uid": owner, "controller": true}]},
+            "spec": {"accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}}}})
+    };
+    cluster.create("persistentvolumeclaims", claim(&uid))?;
+    wait_event(&cluster, "FailedMount", "error processing PVC default/web-data: PVC is not bound")?;
+    let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions":
+        [{"key": "klet.test/disk", "operator": "In", "values": ["fast"]}]}]}});
+    bind(&cluster, "web-data", "pv-1", "vol-1", json!({"nodeAffinity": affinity}))?;
+    let words = "MountVolume.NodeAffinity check failed for volume \"data\" : no matching \
+                 NodeSelectorTerms";
+    wait_event(&cluster, "FailedMount", words)?;
+    let place = path("api/v1", "", &["nodes", cluster.node.klet.node_name()]);
+    let patch = json!({"metadata": {"labels": {"klet.test/disk": "fast"}}});
+    cluster.api.ask(Call::patch(&place, Patch::Merge, patch))?;
+    cluster.wait_ready("web")?;
+    wait_in_use(&cluster, &[])?;
+
+    let asked = driver.requests::<NodePublishVolumeRequest>().pop().context("it was published")?;
+    let told = |key: &str| asked.volume_context.get(&format!("csi.storage.k8s.io/{key}"));
+    assert_eq!(told("pod.name").map(String::as_str), Some("web"));
+    assert_eq!(told("pod.uid").map(String::as_str), Some(uid.as_str()));
+    assert_eq!(told("ephemeral").map(String::as_str), Some("false"));
+    let tokens: Value = serde_json::from_str(told("serviceAccount.tokens").context("no tokens")?)?;
+    let token = &tokens["vault"]["token"];
+    assert!(tokens["vault"]["expirationTimestamp"].is_string(), "it says when it ends");
+    let review = json!({"spec": {"token": token, "audiences": ["vault"]}});
+    let review =
+        cluster.api.ask(Call::post("/apis/authentication.k8s.io/v1/tokenreviews", review))?;
+    assert_eq!(review["status"]["authenticated"], true, "{review:#}");
+    let group = cluster.node.run_in("web", "main", "stat -c %g /data")?;
+    assert_eq!(group.trim(), "4321", "the policy is File, and there is no fsType");
+    let count = driver.requests::<NodePublishVolumeRequest>().len();
+    cluster.node.eventually("the driver to be asked again", || {
+        ensure!(driver.requests::<NodePublishVolumeRequest>().len() > count, "it is not");
+        Ok(())
+    })?;
+    assert_eq!(driver.requests::<NodeStageVolumeRequest>().len(), 1);
+
+    // A volume in the pod's own spec is none that this driver gives.
+    let inline = claimant("inline", json!({"csi": {"driver": DRIVER}}));
+    cluster.create_pod(&inline)?;
+    wait_event(&cluster, "FailedMount", "(only supports [\"Persistent\"])")?;
+    cluster.delete_pod("web", None)?;
+    cluster.wait_gone("web")?;
+    ensure!(driver.mounts_of("vol-1")?.is_empty(), "it is still mounted");
+    Ok(())
+}
