@@ -100,7 +100,8 @@ impl ControlPlane {
             ("client-ca-file", &ca),
             ("tls-cert-file", &write("server.crt", &server.certificate)?),
             ("tls-private-key-file", &write("server.key", &server.key)?),
-            ("service-account-key-file", &token_key),
+            // Of the key it takes the public half only from a certificate.
+            ("service-account-key-file", &write("tokens.crt", &tokens.certificate)?),
             ("service-account-signing-key-file", &token_key),
             ("kubelet-client-certificate", &write("to-nodes.crt", &to_nodes.certificate)?),
             ("kubelet-client-key", &write("to-nodes.key", &to_nodes.key)?),
