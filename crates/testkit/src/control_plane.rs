@@ -215,6 +215,7 @@ impl ControlPlane {
     /// upstream kubelet may be started with the same flags and files.
     pub fn prepare_node(&self) -> Result<Node> {
         let mut node = Node::start_with(NodeOptions { klet_absent: true, ..Default::default() })?;
+        node.containerd.make_cgroup_root()?;
         let name = node.klet.node_name().to_owned();
         let kubeconfig = self.kubeconfig(&format!("system:node:{name}"), Some("system:nodes"))?;
         node.klet.add_flag("kubeconfig", &kubeconfig);

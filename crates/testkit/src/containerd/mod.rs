@@ -6,6 +6,7 @@
 
 mod config;
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -141,6 +142,31 @@ impl Containerd {
     /// The control group (`cgroupRoot`) for pods of this instance; goes with it.
     pub fn cgroup_root(&self) -> String {
         self.slot.cgroup_root()
+    }
+
+    /// Makes that group in every hierarchy: the upstream kubelet wants it to be there.
+    pub fn make_cgroup_root(&self) -> Result<()> {
+        let (mount, root) = (Path::new("/sys/fs/cgroup"), self.cgroup_root());
+        let name = root.trim_start_matches('/');
+        let one = mount.join("cgroup.controllers").exists();
+        let mut hierarchies = vec![mount.to_owned()];
+        if !one {
+            let entries = fs::read_dir(mount).context("cannot read /sys/fs/cgroup")?;
+            hierarchies = entries.flatten().map(|entry| entry.path()).collect();
+            hierarchies.retain(|path| path.is_dir() && !path.is_symlink());
+        }
+        for hierarchy in hierarchies {
+            let group = hierarchy.join(name);
+            fs::create_dir_all(&group)
+                .with_context(|| format!("cannot create {}", group.display()))?;
+            // A new group of cgroup v1 has no processors and no memory to run on.
+            for file in ["cpuset.cpus", "cpuset.mems"] {
+                if let (false, Ok(all)) = (one, fs::read(hierarchy.join(file))) {
+                    fs::write(group.join(file), all)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Everything below here is removed with the instance.
