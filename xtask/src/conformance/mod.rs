@@ -9,6 +9,7 @@ mod report;
 mod suite;
 
 use std::path::{Path, PathBuf};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -42,6 +43,9 @@ pub struct Options {
     /// How many specs run at a time; those marked Serial run alone.
     #[arg(long, default_value_t = 4)]
     streams: usize,
+    /// Run the suite against both at the same time: quicker, on a machine that can bear it.
+    #[arg(long)]
+    together: bool,
     /// Where the table goes.
     #[arg(long, default_value = "docs/conformance.md")]
     out: PathBuf,
@@ -64,12 +68,24 @@ pub fn run(options: &Options) -> Result<()> {
     };
     let mut contenders = vec![("klet", klet)];
     contenders.extend(options.upstream.clone().map(|path| ("upstream", path)));
-    let mut results = Vec::new();
-    for (name, program) in contenders {
+    let measure = |(name, program): &(&'static str, PathBuf)| -> Result<(&str, Outcomes)> {
         println!("conformance: {name} ({})", program.display());
-        let of = Contender { name, program: &program, binaries: &binaries, images };
-        results.push((name, measure(&of, e2e, options)?));
-    }
+        let of = Contender { name, program, binaries: &binaries, images };
+        Ok((*name, measure(&of, e2e, options)?))
+    };
+    let results: Vec<(&str, Outcomes)> = if options.together {
+        std::thread::scope(|scope| {
+            let all = contenders.iter().map(|one| scope.spawn(|| measure(one)));
+            let all: Vec<_> = all.collect();
+            let ended = |thread: ScopedJoinHandle<'_, _>| match thread.join() {
+                Ok(result) => result,
+                Err(_) => bail!("a run panicked"),
+            };
+            all.into_iter().map(ended).collect::<Result<_>>()
+        })?
+    } else {
+        contenders.iter().map(measure).collect::<Result<_>>()?
+    };
     report::write(&options.out, &results)?;
     println!("conformance: {} is written", options.out.display());
     let worse = report::worse_than_upstream(&results);
@@ -87,8 +103,8 @@ struct Contender<'a> {
 }
 
 fn measure(of: &Contender<'_>, e2e: &Path, options: &Options) -> Result<Outcomes> {
-    let dir = std::env::temp_dir().join(format!("klet-conformance-{}", std::process::id()));
-    let place = dir.join(of.name);
+    let place = format!("klet-conformance-{}-{}", std::process::id(), of.name);
+    let place = std::env::temp_dir().join(place);
     let plane = ControlPlane::start(of.binaries, &place)?;
     ensure!(plane.is_whole(), "kube-controller-manager and kube-scheduler are needed, too");
     let mut node = plane.prepare_node()?;
@@ -103,11 +119,13 @@ fn measure(of: &Contender<'_>, e2e: &Path, options: &Options) -> Result<Outcomes
         ensure!(condition(&object, "Ready") == Some("True"), "it is {:#}", object["status"]);
         Ok(())
     })?;
-    let suite = Suite { program: e2e.to_owned(), kubeconfig: plane.admin_kubeconfig(), dir: place };
+    let suite =
+        Suite { program: e2e.to_owned(), kubeconfig: plane.admin_kubeconfig(), dir: place.clone() };
     let outcomes = suite.run(&options.focus, options.streams)?;
     node.klet.stop()?;
     drop((node, plane));
-    std::fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+    std::fs::remove_dir_all(&place)
+        .with_context(|| format!("cannot remove {}", place.display()))?;
     Ok(outcomes)
 }
 
