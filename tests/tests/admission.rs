@@ -46,9 +46,8 @@ fn refused(cluster: &Cluster, name: &str, reason: &str, message: &str) -> Result
     cluster.node.eventually("the event", || {
         let events = cluster.api.ask(Call::get(&path("api/v1", "default", &["events"])))?;
         let mut all = events["items"].as_array().into_iter().flatten();
-        let event = all.find(|event| {
-            event["involvedObject"]["uid"] == uid && event["reason"] == reason
-        });
+        let event =
+            all.find(|event| event["involvedObject"]["uid"] == uid && event["reason"] == reason);
         let event = event.with_context(|| format!("{events:#}"))?;
         ensure!(event["message"] == message && event["type"] == "Warning", "{event:#}");
         Ok(())
@@ -74,10 +73,13 @@ fn pods_that_a_node_has_no_use_for() -> Result<()> {
         &cluster,
         "big",
         "OutOfcpu",
-        &format!("Node didn't have enough resource: cpu, requested: {much}, used: {used}, capacity: {cpu}"),
+        &format!(
+            "Node didn't have enough resource: cpu, requested: {much}, used: {used}, capacity: {cpu}"
+        ),
     )?;
     cluster.create_pod(&stays("elsewhere").spec("nodeSelector", json!({"zone": "moon"})))?;
-    let affinity = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
+    let affinity =
+        "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
     refused(&cluster, "elsewhere", "NodeAffinity", affinity)?;
     let ports = json!([{"containerPort": 80, "hostPort": 39_471}]);
     cluster.create_pod(&stays("second").with("ports", ports))?;
@@ -174,10 +176,7 @@ fn a_critical_pod_has_room_made_for_it() -> Result<()> {
     let disrupted = conditions.iter().find(|one| one["type"] == "DisruptionTarget");
     let disrupted = disrupted.with_context(|| format!("{status:#}"))?;
     assert_eq!(disrupted["reason"], "TerminationByKubelet");
-    assert_eq!(
-        disrupted["message"],
-        "Pod was preempted by Kubelet to accommodate a critical pod."
-    );
+    assert_eq!(disrupted["message"], "Pod was preempted by Kubelet to accommodate a critical pod.");
     cluster.wait_ready("critical")?;
     assert_eq!(cluster.pod("large").context("no pod")?["status"]["phase"], "Running");
     cluster.node.eventually("the metric", || {

@@ -75,7 +75,9 @@ fn a_place_is_free_when_its_pod_has_gone() {
 #[test]
 fn a_pod_that_has_done_its_work_holds_no_place() {
     let mut node = node_for(1);
-    let job = PodTemplate::steady("job").program(Program::Exit { code: 0, after_ms: 100 }).restart(Restart::Never);
+    let job = PodTemplate::steady("job")
+        .program(Program::Exit { code: 0, after_ms: 100 })
+        .restart(Restart::Never);
     node.put("job.json", &job);
     node.run_for(SOON);
     assert_eq!(told(&node, "job").0, "Succeeded");

@@ -91,6 +91,7 @@ impl NodeView {
 
 fn pairs(object: &Value, at: &str) -> BTreeMap<String, String> {
     let Some(Value::Object(map)) = object.pointer(at) else { return BTreeMap::new() };
-    let texts = map.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+    let texts =
+        map.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
     texts.collect()
 }

@@ -113,7 +113,8 @@ fn suits(facts: &Facts<'_>) -> Option<Result<Rejection, ()>> {
     let pod = facts.pod;
     let labels = pod.pod().metadata.labels.as_ref();
     if labels.and_then(|labels| labels.get(LABEL_OS)).is_some_and(|os| os != OS) {
-        let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        let message =
+            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
         return Some(Ok(Rejection::new("PodOSSelectorNodeLabelDoesNotMatch", message)));
     }
     if pod.spec().os.as_ref().is_some_and(|os| os.name != OS) {

@@ -84,10 +84,7 @@ fn outranks(preemptor: &DesiredPod, other: &DesiredPod) -> bool {
 }
 
 /// Takes whoever brings what is missing nearest, until nothing is.
-fn nearest<'a>(
-    pods: &[Candidate<'a>],
-    mut needs: Needs,
-) -> Result<Vec<Candidate<'a>>, Rejection> {
+fn nearest<'a>(pods: &[Candidate<'a>], mut needs: Needs) -> Result<Vec<Candidate<'a>>, Rejection> {
     let (mut left, mut chosen) = (pods.to_vec(), Vec::new());
     while !needs.is_empty() {
         let rank = |one: &Candidate<'_>| (distance(&needs, one), one.size());

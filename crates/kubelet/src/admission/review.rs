@@ -241,8 +241,8 @@ impl<'a> Review<'a> {
         self.leaving.extend(victims.iter().cloned());
         self.later = Held::default();
         for one in self.pods {
-            let there = one.verdict.is_some_and(Verdict::holds)
-                || self.admitted.contains(one.pod.uid());
+            let there =
+                one.verdict.is_some_and(Verdict::holds) || self.admitted.contains(one.pod.uid());
             if one.active && there && !self.leaving.contains(one.pod.uid()) {
                 self.later.add(one.pod.spec(), &one.holds);
             }

@@ -4,7 +4,9 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kubelet_model::{ContainerState, DesiredPod, EventObject, EventType, ObservedPod, PodSet, PodUid};
+use kubelet_model::{
+    ContainerState, DesiredPod, EventObject, EventType, ObservedPod, PodSet, PodUid,
+};
 use tokio::time::Instant;
 
 use super::dispatcher::Dispatcher;
@@ -111,7 +113,9 @@ impl Dispatcher {
         shared.ports.tasks.spawn(async move {
             match killer.kill_and_wait(&victim, kill).await.1 {
                 Ok(()) => metrics.admission.count_preemption(&signal),
-                Err(error) => tracing::warn!(pod = %victim.full_name(), %error, "pod makes no room"),
+                Err(error) => {
+                    tracing::warn!(pod = %victim.full_name(), %error, "pod makes no room")
+                }
             }
         });
     }

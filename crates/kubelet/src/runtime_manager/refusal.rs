@@ -53,7 +53,8 @@ pub(crate) fn apparmor(pod: &DesiredPod, machine: &Machine) -> Option<String> {
     };
     let profile = profiles.iter().find(empty)?;
     // As Go prints the object.
-    let named = profile.localhost_profile.as_ref().map_or("nil".to_owned(), |own| format!("*{own}"));
+    let named =
+        profile.localhost_profile.as_ref().map_or("nil".to_owned(), |own| format!("*{own}"));
     Some(format!(
         "Cannot enforce AppArmor: invalid empty AppArmor profile name: \
          \"&AppArmorProfile{{Type:Localhost,LocalhostProfile:{named},}}\""

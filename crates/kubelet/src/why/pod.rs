@@ -5,8 +5,8 @@ use kubelet_model::{EventObject, Grace};
 
 use super::advice::full_name;
 use super::{
-    Explanation, Finding, Manifest, Rank, WhyFacts, containers, manifests, obstacle, rejected, render,
-    resize,
+    Explanation, Finding, Manifest, Rank, WhyFacts, containers, manifests, obstacle, rejected,
+    render, resize,
 };
 use crate::progress::Obstacle;
 

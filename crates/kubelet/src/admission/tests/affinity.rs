@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use super::{from, pod, world};
 use crate::admission::Taint;
 
-const NO: &str =
-    "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
+const NO: &str = "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
 
 fn terms(terms: Value) -> Value {
     let required = json!({"nodeSelectorTerms": terms});
@@ -66,7 +65,11 @@ fn selectors_and_every_operator() {
         (terms(json!([])), false),
     ] {
         let mut both = spec.clone();
-        assert_eq!(world().judge(pod("a", spec.clone())), if fits { "admit" } else { NO }, "{spec}");
+        assert_eq!(
+            world().judge(pod("a", spec.clone())),
+            if fits { "admit" } else { NO },
+            "{spec}"
+        );
         // The selector counts besides.
         if spec.get("affinity").is_some() {
             both["nodeSelector"] = json!({"zone": "b"});
@@ -86,8 +89,7 @@ fn a_pod_of_another_node() {
 
 #[test]
 fn taints_that_pods_do_not_suffer() {
-    let no =
-        "TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
+    let no = "TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
     let tolerates = |toleration: Value| json!({"tolerations": [toleration]});
     for (effect, value, spec, fits) in [
         ("NoSchedule", "", json!({}), true),
@@ -95,7 +97,12 @@ fn taints_that_pods_do_not_suffer() {
         ("NoExecute", "", tolerates(json!({"operator": "Exists"})), true),
         ("NoExecute", "v", tolerates(json!({"key": "k", "value": "v"})), true),
         ("NoExecute", "v", tolerates(json!({"key": "k", "value": "w"})), false),
-        ("NoExecute", "v", tolerates(json!({"key": "k", "operator": "Exists", "effect": "NoSchedule"})), false),
+        (
+            "NoExecute",
+            "v",
+            tolerates(json!({"key": "k", "operator": "Exists", "effect": "NoSchedule"})),
+            false,
+        ),
         ("NoExecute", "v", tolerates(json!({"key": "l", "operator": "Exists"})), false),
         ("NoExecute", "5", tolerates(json!({"key": "k", "operator": "Lt", "value": "6"})), true),
         ("NoExecute", "5", tolerates(json!({"key": "k", "operator": "Gt", "value": "6"})), false),
@@ -105,7 +112,8 @@ fn taints_that_pods_do_not_suffer() {
         let mut world = world();
         world.settings.admission.compares_taints = true;
         world.node(|node| {
-            node.taints = vec![Taint { key: "k".into(), value: value.into(), effect: effect.into() }];
+            node.taints =
+                vec![Taint { key: "k".into(), value: value.into(), effect: effect.into() }];
         });
         let expected = if fits { "admit" } else { no };
         assert_eq!(world.judge(pod("a", spec.clone())), expected, "{effect} {value} {spec}");

@@ -14,7 +14,10 @@ fn a_node_under_pressure() {
     let burstable = || pod("a", asks(json!({"cpu": "1m"})));
     let critical = || pod("a", json!({"priority": 2_000_000_000}));
     let tolerant = |key: &str| {
-        pod("a", json!({"tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"}]}))
+        pod(
+            "a",
+            json!({"tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"}]}),
+        )
     };
     let memory = "node.kubernetes.io/memory-pressure";
     let no = |conditions: &str| format!("Evicted: The node had condition: [{conditions}]. ");
@@ -41,7 +44,8 @@ fn a_node_under_pressure() {
 fn what_a_pod_is_and_asks_for() {
     let strict = json!({"securityContext": {"supplementalGroupsPolicy": "Strict"}});
     let profile = |of: serde_json::Value| json!({"securityContext": {"appArmorProfile": of}});
-    let rule = json!({"exitCodes": {"operator": "In", "values": [1]}, "action": "RestartAllContainers"});
+    let rule =
+        json!({"exitCodes": {"operator": "In", "values": [1]}, "action": "RestartAllContainers"});
     for (spec, expected) in [
         (
             json!({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}),
@@ -110,10 +114,7 @@ fn what_depends_on_host_runtime_and_gates() {
     assert_eq!(world.judge(pod("a", json!({}))), down);
     assert_eq!(world.judge(from(Source::File, "a", json!({}))), down, "however critical");
     world.settings.admission.own_node = None;
-    assert_eq!(
-        world.judge(pod("a", json!({}))),
-        "InvalidNodeInfo: Kubelet cannot get node info."
-    );
+    assert_eq!(world.judge(pod("a", json!({}))), "InvalidNodeInfo: Kubelet cannot get node info.");
 }
 
 /// The first no counts, in upstream's order.
@@ -153,7 +154,9 @@ fn the_order_of_the_questions() {
             match *field {
                 "sysctls" => context.sysctls = None,
                 "os" => spec.os = None,
-                "cpu" => spec.resources = serde_json::from_value(json!({"requests": {"cpu": "1"}})).ok(),
+                "cpu" => {
+                    spec.resources = serde_json::from_value(json!({"requests": {"cpu": "1"}})).ok()
+                }
                 "selector" => spec.node_selector = None,
                 "apparmor" => context.app_armor_profile = None,
                 "resources" => spec.resources = None,

@@ -3,7 +3,7 @@
 use kubelet_model::{DesiredPod, Source};
 use serde_json::json;
 
-use super::{asks, from, limits, pod, world, World};
+use super::{World, asks, from, limits, pod, world};
 
 fn critical(cpu: &str) -> DesiredPod {
     let mut spec = asks(json!({"cpu": cpu}));
@@ -39,11 +39,7 @@ fn the_fewest_of_the_least_important_go() {
     assert_eq!(going(&world, "1500m"), "b2");
     assert_eq!(going(&world, "2"), "b2 b1", "first who brings it nearest");
     // Better classes stay as long as lesser ones will do.
-    let world = crowd(vec![
-        guaranteed("g", "1"),
-        burstable("b", "1", "1Mi"),
-        pod("e", json!({})),
-    ]);
+    let world = crowd(vec![guaranteed("g", "1"), burstable("b", "1", "1Mi"), pod("e", json!({}))]);
     assert_eq!(going(&world, "1"), "b");
     assert_eq!(going(&world, "2"), "b g");
     // Of equal ones, who has less memory.
@@ -76,7 +72,8 @@ fn whoever_is_as_important_stays() {
 
 #[test]
 fn room_for_a_pod_and_reasons_that_room_does_not_mend() {
-    let full = || world().with(pod("b", json!({}))).with(pod("c", json!({}))).with(pod("d", json!({})));
+    let full =
+        || world().with(pod("b", json!({}))).with(pod("c", json!({}))).with(pod("d", json!({})));
     let static_pod = |spec| from(Source::File, "s", spec);
     assert_eq!(full().judge(static_pod(json!({}))), "preempt b for pods until 145s");
     // Upstream hides what is short: others would have to go for nothing.

@@ -33,11 +33,8 @@ fn of_two_that_race_for_the_last_processor_one_wins() {
 
 #[test]
 fn what_ran_before_comes_before_what_did_not() {
-    let young = |recovered, recorded| Entry {
-        recovered,
-        recorded,
-        ..created("b", "2026-02-01T00:00:00Z")
-    };
+    let young =
+        |recovered, recorded| Entry { recovered, recorded, ..created("b", "2026-02-01T00:00:00Z") };
     let old = || created("a", "2026-01-01T00:00:00Z");
     for (recovered, recorded) in
         [(Recovered::Runs, false), (Recovered::Runs, true), (Recovered::New, true)]
@@ -91,7 +88,8 @@ fn the_node_is_read_again_when_only_its_labels_are_in_the_way() {
     assert_eq!(world.judge(pod("a", json!({}))), "wait for the node", "whatever it asks for");
     let of_file = from(Source::File, "s", json!({"nodeSelector": {"zone": "a"}}));
     assert_eq!(world.judge(of_file), "admit", "a static pod is judged by what is known here");
-    let node = |zone, answered| Some(NodeNews { node: Some(Arc::new(server_node(zone))), answered });
+    let node =
+        |zone, answered| Some(NodeNews { node: Some(Arc::new(server_node(zone))), answered });
     world.news = node("a", 0);
     assert_eq!(world.judge(pod("a", json!({}))), "admit");
     assert_eq!(world.judge(wants_b()), "wait for the node");

@@ -13,9 +13,7 @@ fn short(resource: &str, requested: i64, used: i64, capacity: i64) -> String {
 #[test]
 fn amounts_that_are_there_and_that_are_not() {
     const GIB: i64 = 1 << 30;
-    let init = |cpu: &str| {
-        json!({"initContainers": [{"name": "i", "image": "i", "resources": {"requests": {"cpu": cpu}}}]})
-    };
+    let init = |cpu: &str| json!({"initContainers": [{"name": "i", "image": "i", "resources": {"requests": {"cpu": cpu}}}]});
     for (spec, expected) in [
         (asks(json!({"cpu": "1500m"})), "admit".to_owned()),
         (asks(json!({"cpu": "1501m"})), short("cpu", 1501, 500, 2000)),
@@ -26,7 +24,10 @@ fn amounts_that_are_there_and_that_are_not() {
             asks(json!({"ephemeral-storage": "11Gi"})),
             short("ephemeral-storage", 11 * GIB, 0, 10 * GIB),
         ),
-        (asks(json!({"hugepages-2Mi": "6Mi", "memory": "1"})), short("hugepages-2Mi", 6 << 20, 0, 4 << 20)),
+        (
+            asks(json!({"hugepages-2Mi": "6Mi", "memory": "1"})),
+            short("hugepages-2Mi", 6 << 20, 0, 4 << 20),
+        ),
         (asks(json!({"hugepages-1Gi": "1Gi", "memory": "1"})), short("hugepages-1Gi", GIB, 0, 0)),
         (asks(json!({"example.com/gpu": "1"})), "admit".to_owned()),
         (asks(json!({"example.com/gpu": "2"})), short("example.com/gpu", 2, 0, 1)),
@@ -58,11 +59,8 @@ fn ports(list: Value) -> Value {
 
 #[test]
 fn host_ports_are_taken_once() {
-    let no =
-        "NodePorts: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
-    let one = |port: u16, protocol: &str, ip: &str| {
-        json!([{"containerPort": 80, "hostPort": port, "protocol": protocol, "hostIP": ip}])
-    };
+    let no = "NodePorts: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
+    let one = |port: u16, protocol: &str, ip: &str| json!([{"containerPort": 80, "hostPort": port, "protocol": protocol, "hostIP": ip}]);
     for (taken, wanted, fits) in [
         (one(80, "TCP", ""), one(80, "TCP", ""), false),
         (one(80, "TCP", ""), one(81, "TCP", ""), true),

@@ -34,6 +34,8 @@ fn give(allocations: &Allocations, set: &Arc<PodSet>) -> (Vec<String>, Vec<&'sta
         News::Started { deferred_until: None, .. } => "started",
         News::Started { deferred_until: Some(trigger), .. } => *trigger,
         News::Pending { refusal, .. } => refusal.reason.as_str(),
+        News::Rejected { .. } => "rejected",
+        News::Preempt { .. } => "preempt",
     };
     (given.pods.values().map(cpu).collect(), news.iter().map(told).collect())
 }
@@ -88,7 +90,7 @@ fn a_pod_that_did_not_change_stays_the_same_object() {
     let dir = tempfile::tempdir().expect("a directory");
     let allocations = load(dir.path());
     let (a, b) = (sized("a", 100, 10), sized("b", 100, 10));
-    let look = |set: &Arc<PodSet>| review(allocations, set, NODE).0;
+    let look = |set: &Arc<PodSet>| review(&allocations, set, NODE).0;
     look(&set(&[a.clone(), b.clone()]));
     let bigger = sized("a", 5000, 10);
     let first = look(&set(&[bigger.clone(), b.clone()]));

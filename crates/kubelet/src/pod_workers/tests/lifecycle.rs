@@ -177,6 +177,13 @@ fn desired_pods_get_workers() {
 }
 
 #[test]
+fn a_pod_that_is_not_admitted_yet_is_left_alone() {
+    check("want a:web; held a:web; want b:db", expect!["start b"]);
+    check("want a:web; held a:web; runs a:web", expect!["nothing"]);
+    check("want a:web deleted=30; held a:web", expect!["start a"]);
+}
+
+#[test]
 fn undesired_pods_end_and_are_forgotten() {
     check("worker a:web", expect!["end a"]);
     check("worker a:web ending", expect!["nothing"]);
