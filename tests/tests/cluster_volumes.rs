@@ -269,3 +269,32 @@ fn a_driver_gets_what_its_object_asks_for() -> Result<()> {
     ensure!(driver.mounts_of("vol-1")?.is_empty(), "it is still mounted");
     Ok(())
 }
+
+#[test]
+fn without_its_csi_node_the_node_is_not_ready() -> Result<()> {
+    let mut cluster = Cluster::start()?;
+    let ready = |cluster: &Cluster, wanted: &str, words: &str| {
+        cluster.node.eventually(&format!("Ready to be {wanted}"), || {
+            let node = node(cluster)?;
+            let all = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let found = all.into_iter().find(|one| one["type"] == "Ready").context("none")?;
+            let message = found["message"].as_str().unwrap_or_default();
+            ensure!(found["status"] == wanted && message.contains(words), "{found:#}");
+            Ok(())
+        })
+    };
+    ready(&cluster, "True", "")?;
+    // Who may not make the object: the role says so.
+    let place = path("apis/rbac.authorization.k8s.io/v1", "", &["clusterroles", "system:node"]);
+    let role = cluster.api.ask(Call::get(&place))?;
+    let rules = role["rules"].as_array().context("a role has rules")?;
+    let rest: Vec<&Value> =
+        rules.iter().filter(|rule| rule["resources"] != json!(["csinodes"])).collect();
+    ensure!(rest.len() + 1 == rules.len(), "the role knows CSINodes");
+    cluster.api.ask(Call::patch(&place, Patch::Merge, json!({"rules": rest})))?;
+    cluster.node.klet.kill9()?;
+    cluster.node.klet.restart()?;
+    ready(&cluster, "False", "failed to initialize CSINode: ")?;
+    cluster.api.ask(Call::patch(&place, Patch::Merge, json!({"rules": rules})))?;
+    ready(&cluster, "True", "kubelet is posting ready status")
+}

@@ -18,7 +18,7 @@ use crate::metrics::Metrics;
 use crate::object_cache::Objects;
 use crate::offline::{self, Files, Keeper, Offline};
 use crate::pleg::{Observations, RuntimeStateReader};
-use crate::plugin_manager::Drivers;
+use crate::plugin_manager::{Drivers, Refresh};
 use crate::pod_manager::{ApiCopies, Mirrors};
 use crate::pod_sources::{ApiSource, UrlNews};
 use crate::pod_workers::{self, PodKiller, Shared};
@@ -115,6 +115,10 @@ impl Agent {
         let (of_runtime, of_pods) = (runtime.clone(), objects.clone());
         let lanes = settings.lanes;
         let settings = Arc::new(settings);
+        if let Some(announcer) = csi_node.clone() {
+            let (drivers, objects) = (drivers.clone(), objects.clone());
+            ports.tasks.spawn(Refresh { drivers, objects, announcer }.run());
+        }
         plugin_manager::start(&settings.root_dir, &ports, &drivers, csi_node.clone());
         let volumes =
             Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired, &drivers);

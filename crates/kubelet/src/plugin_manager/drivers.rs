@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use cluster::csi_node::{Driver, Registered};
+use plugin_apis::csi::NodeGetInfoResponse;
 
 use super::version::Version;
 use crate::followers::{Followers, Following};
@@ -192,6 +193,19 @@ impl Drivers {
         state.by_name.insert(name, (seat.socket.clone(), Arc::new(driver)));
         state.followers.tell(|()| true);
         Ok(())
+    }
+
+    /// Takes what a driver says of the node now, unless another has its place meanwhile.
+    pub(super) fn renew(&self, known: &Arc<CsiDriver>, info: NodeGetInfoResponse) {
+        let NodeGetInfoResponse { node_id, max_volumes_per_node, accessible_topology } = info;
+        let topology = accessible_topology.unwrap_or_default().segments.into_iter().collect();
+        let mut state = self.lock();
+        if let Some((_, driver)) = state.by_name.get_mut(&known.name)
+            && Arc::ptr_eq(driver, known)
+        {
+            let (volumes_max, known) = (max_volumes_per_node, CsiDriver::clone(known));
+            *driver = Arc::new(CsiDriver { node_id, volumes_max, topology, ..known });
+        }
     }
 
     /// Names of all drivers.

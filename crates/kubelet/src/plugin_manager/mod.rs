@@ -7,6 +7,7 @@
 //! how it knows the node. Upstream: pkg/kubelet/pluginmanager.
 
 mod drivers;
+mod refresh;
 mod register;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ use tokio::time::sleep;
 
 use drivers::Seat;
 pub use drivers::{CsiDriver, DriverWatch, Drivers, NoDriver, NotEntered};
+pub use refresh::Refresh;
 pub use version::Version;
 
 use crate::ports::{ChangeStream, DirEntry, FileStamp, Fs, Plugins, Ports, Tasks};

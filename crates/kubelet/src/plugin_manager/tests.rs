@@ -9,6 +9,7 @@ use std::time::Duration;
 use api_client::{Api, Call, Patch};
 use apiserver::direct::Direct;
 use async_trait::async_trait;
+use kubelet_model::{ObjectKey, ObjectKind};
 use plugin_apis::csi::{
     NodeCapability, NodeExpandVolumeRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
     NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodeStageVolumeRequest,
@@ -18,7 +19,8 @@ use plugin_apis::{CallError, CallErrorKind, EndpointError};
 use serde_json::json;
 
 use super::drivers::{CsiDriver, NotEntered};
-use super::{Drivers, Version, start, version};
+use super::{Drivers, Refresh, Version, start, version};
+use crate::object_cache;
 use crate::ports::{CsiNode, Plugins, Ports, Registrar};
 
 /// A plugin, whichever socket it is asked through.
@@ -28,12 +30,14 @@ struct Fake {
     /// Answers that fail before one works.
     failures: Arc<Mutex<u32>>,
     told: Arc<Mutex<Vec<Result<(), String>>>>,
+    /// How often it was asked about the node: so many volumes it can attach.
+    asked: Arc<Mutex<i64>>,
 }
 
 impl Fake {
     fn new(kind: &'static str, failures: u32) -> Self {
         let failures = Arc::new(Mutex::new(failures));
-        Self { kind, failures, told: Arc::default() }
+        Self { kind, failures, told: Arc::default(), asked: Arc::default() }
     }
 
     fn told(&self) -> Vec<Result<(), String>> {
@@ -78,7 +82,10 @@ impl CsiNode for Fake {
             *failures -= 1;
             return Err(refused("NodeGetInfo"));
         }
-        Ok(NodeGetInfoResponse { node_id: "n-7".to_owned(), ..Default::default() })
+        let mut asked = self.asked.lock().unwrap();
+        *asked += 1;
+        let (node_id, max_volumes_per_node) = ("n-7".to_owned(), *asked);
+        Ok(NodeGetInfoResponse { node_id, max_volumes_per_node, ..Default::default() })
     }
 
     async fn capabilities(&self) -> Result<BTreeSet<NodeCapability>, CallError> {
@@ -231,6 +238,10 @@ async fn a_cluster_hears_of_drivers_and_may_contradict() {
         spread: Arc::new(|_| Duration::ZERO),
     });
     ports.tasks.spawn(keeper.run());
+    let (_, objects) = object_cache::new();
+    let of_cluster = objects.join_cluster();
+    let refresh = Refresh { drivers: drivers.clone(), objects, announcer: handle.clone() };
+    ports.tasks.spawn(refresh.run());
     start(root.path(), &ports, &drivers, Some(handle));
     let registry = root.path().join("plugins_registry");
     std::fs::create_dir_all(&registry).expect("a directory");
@@ -256,6 +267,20 @@ async fn a_cluster_hears_of_drivers_and_may_contradict() {
         object["spec"]["drivers"].as_array().map_or(0, Vec::len)
     };
     assert_eq!(listed().await, 1);
+    // Asked again as often as the cluster wants.
+    let key = ObjectKey::new(ObjectKind::CsiDriver, "", "d.example");
+    let object = json!({"spec": {"nodeAllocatableUpdatePeriodSeconds": 1}});
+    let object = cluster::objects::config_object(&key, object).expect("an object");
+    let count = async || {
+        let path = "/apis/storage.k8s.io/v1/csinodes/n1";
+        let object = api.call(Call::get(path)).await.expect("a CSINode");
+        object["spec"]["drivers"][0]["allocatable"]["count"].as_i64().unwrap_or_default()
+    };
+    let before = count().await;
+    of_cluster.know(&key, Some(Arc::new(object)));
+    while count().await <= before {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     std::fs::remove_file(&socket).expect("it goes");
     while listed().await > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -129,7 +129,7 @@ impl ClaimSpec {
         &self,
         get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
     ) -> Result<Resolved, ClaimError> {
-        let failed = |why| ClaimError::Claim { claim: self.claim.clone(), why };
+        let failed = |why| ClaimError::Claim { claim: self.claim.clone(), why: Box::new(why) };
         let (name, volume) = self.bound_to(get)?;
         let block = self.check_mode(volume.volume_mode.as_deref())?;
         let modes = volume.access_modes.unwrap_or_default();
@@ -226,7 +226,7 @@ impl ClaimSpec {
         &self,
         get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
     ) -> Result<(String, PersistentVolumeSpec), ClaimError> {
-        let failed = |why| ClaimError::Claim { claim: self.claim.clone(), why };
+        let failed = |why| ClaimError::Claim { claim: self.claim.clone(), why: Box::new(why) };
         let (at, kinds) = match self.from_api {
             true => (" from API server", ["persistentvolumeclaims", "persistentvolumes"]),
             false => ("", ["persistentvolumeclaim", "persistentvolume"]),
@@ -370,7 +370,7 @@ pub enum ClaimError {
         /// Which claim.
         claim: ObjectKey,
         /// Why.
-        why: Unusable,
+        why: Box<Unusable>,
     },
     /// For none that can be used as the pod does.
     #[error("volume {volume} has volumeMode {mode}, but is specified in {used}")]

@@ -5,6 +5,8 @@
 //! may still use them. Files that can no longer be made stay as they were.
 //! Upstream: pkg/kubelet/volumemanager/reconciler.
 
+mod pace;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use super::desired::{PodVolumes, Wanted};
 pub(super) use super::ingredients::{Contents, Doing, Ingredients, Lack};
 use super::layout::{PluginName, VolumeName};
 use super::{Problem, Step, VolumeMountable, VolumeState};
+use pace::pace;
 
 /// Pause after the first failure of an operation; doubles with each.
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
@@ -462,31 +465,6 @@ fn plan_release(observed: &Observed, now: Mono) -> Plan {
     let retry_at = paced.wake_at;
     let state = VolumeState::Waiting { volumes, problems: problems.clone(), retry_at };
     Plan { ops: paced.ops, state, problems, wake_at: paced.wake_at }
-}
-
-struct Paced<'a> {
-    ops: Vec<Op>,
-    failed: Vec<(Op, &'a Failure)>,
-    wake_at: Option<Mono>,
-}
-
-/// Those whose pause is over, and what is known of those that failed.
-fn pace(due: Vec<Op>, observed: &Observed, now: Mono) -> Paced<'_> {
-    let mut paced = Paced { ops: Vec::new(), failed: Vec::new(), wake_at: None };
-    for op in due {
-        let Some(failure) = observed.failures.get(&op) else {
-            paced.ops.push(op);
-            continue;
-        };
-        paced.failed.push((op.clone(), failure));
-        if failure.retry_at > now {
-            let earliest = paced.wake_at.map_or(failure.retry_at, |at| at.min(failure.retry_at));
-            paced.wake_at = Some(earliest);
-        } else {
-            paced.ops.push(op);
-        }
-    }
-    paced
 }
 
 /// A problem of no volume alone.

@@ -16,7 +16,7 @@ use tonic::Code;
 use super::super::attach::Attachments;
 use super::super::csi::{attachment_id, driver_key};
 use super::super::{VolumeState, Volumes};
-use super::claims::{gone, stager, told};
+use super::claims::{gone, stager, storage, told};
 use super::csi::Scripted;
 use super::{pod, ports, until};
 use crate::events::Recorder;
@@ -371,4 +371,36 @@ fn a_cluster_says_whether_a_claim_can_be_used() {
     let missing = wanted.resolve(&|_| None).unwrap_err().to_string();
     let text = "failed to fetch PVC from API server: persistentvolumeclaims \"c\" not found";
     assert_eq!(missing, format!("{prefix}{text}"));
+}
+
+/// A node of its own has labels, too.
+#[tokio::test]
+async fn without_a_cluster_the_nodes_own_labels_count() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let mut settings = Settings::for_node("n");
+    settings.root_dir = temp.path().to_owned();
+    settings.node_labels = BTreeMap::from([("zone".to_owned(), "y".to_owned())]);
+    let ports = ports();
+    let recorder = Recorder::new(Arc::clone(&ports.clock));
+    let (writer, objects) = object_cache::new();
+    let affine = |zone: &str| {
+        let spec = json!({"accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": temp.path(), "type": "Directory"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions":
+                [{"key": "zone", "operator": "In", "values": [zone]}]}]}}});
+        storage(ObjectKind::PersistentVolume, "", "pv", &spec.to_string())
+    };
+    let spec = r#"{"accessModes":["ReadWriteOnce"],"volumeName":"pv"}"#;
+    let claim = storage(ObjectKind::PersistentVolumeClaim, "ns", "c", spec);
+    writer.replace(Source::File, &[Arc::clone(&claim), affine("z")]);
+    let one = pod("", "", r#"{"name":"v","persistentVolumeClaim":{"claimName":"c"}}"#);
+    let (_, desired) = PodSetReader::for_test(&[&one]);
+    let (drivers, progress) = (Drivers::default(), ProgressBoard::default());
+    let settings = Arc::new(settings);
+    let volumes =
+        Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired, &drivers);
+    volumes.want(&one);
+    until(&volumes, one.uid(), told("NodeAffinity check failed for volume \"v\" : no match")).await;
+    writer.replace(Source::File, &[claim, affine("y")]);
+    until(&volumes, one.uid(), ready).await;
 }
