@@ -9,8 +9,11 @@ use crate::resources::Resource;
 pub(super) fn check(resource: &Resource, name: &str) -> Option<Cause> {
     let complaint = match (resource.group, resource.plural) {
         ("rbac.authorization.k8s.io", _) => path_segment(name),
-        // Names of bundles and requests may hold colons: `example.com:foo`, `node-csr-...`.
-        ("certificates.k8s.io", "clustertrustbundles") => path_segment(name),
+        // Names of bundles may hold colons: `example.com:foo`; those of requests capital
+        // letters and underlines: `node-csr-...`.
+        ("certificates.k8s.io", "clustertrustbundles" | "certificatesigningrequests") => {
+            path_segment(name)
+        }
         ("", "namespaces") => label(name),
         ("", "services") => label(name),
         _ => subdomain(name),

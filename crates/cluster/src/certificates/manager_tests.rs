@@ -215,8 +215,7 @@ async fn run(world: &Arc<World>, first: First, limit: Duration) -> CertificateSt
         () = manager.run() => {}
         () = sleep(limit) => {}
     }
-    let state = state.borrow().clone();
-    state
+    state.borrow().clone()
 }
 
 const MIN: Duration = Duration::from_secs(60);

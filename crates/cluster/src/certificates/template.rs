@@ -77,7 +77,8 @@ mod tests {
 
     #[test]
     fn addresses_of_a_node_become_names_and_addresses() {
-        let cases: [(&[(&str, &str)], bool, Option<&str>); 6] = [
+        type Case<'a> = (&'a [(&'a str, &'a str)], bool, Option<&'a str>);
+        let cases: [Case<'_>; 6] = [
             (&[], true, None),
             (&[("Hostname", "n1")], false, None),
             (&[("Hostname", "n1")], true, Some("n1 |")),

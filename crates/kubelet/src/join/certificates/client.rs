@@ -190,3 +190,58 @@ impl CertificateUser for Connections {
     /// Only of serving certificates is it told how long they lived, as upstream.
     fn rotated(&self, _: SignedDuration) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use apiserver::certificates::Authority;
+
+    use super::*;
+
+    /// Whether the store and the kubeconfig hold a certificate, and of when; then whose is
+    /// used, whether it is replaced at once, and whether one had expired.
+    #[test]
+    fn what_is_kept_counts_before_what_is_embedded() {
+        let now = Timestamp::now();
+        let old = now.checked_sub(SignedDuration::from_hours(24 * 400)).unwrap();
+        let authority = Authority::generate("ca", old).unwrap();
+        for (kept, embedded, expected) in [
+            (None, None, (None, false, false)),
+            (Some(now), None, (Some("kept"), false, false)),
+            (Some(now), Some(now), (Some("kept"), false, false)),
+            (None, Some(now), (Some("embedded"), true, false)),
+            (Some(old), Some(now), (Some("embedded"), true, true)),
+            (Some(old), None, (Some("kept"), false, true)),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let store = Store::open("kubelet-client", dir.path(), None).unwrap();
+            if let Some(at) = kept {
+                let made = authority.client("kept", None, at).unwrap();
+                let (certificate, key) = (made.certificate.as_bytes(), made.key.as_bytes());
+                store.update(certificate, key, old).unwrap();
+            }
+            let embedded = embedded.map(|at| {
+                let made = authority.client("embedded", None, at).unwrap();
+                (Pem::Inline(made.certificate.into_bytes()), Pem::Inline(made.key.into_bytes()))
+            });
+            let found = first(&store, embedded.as_ref(), None, now);
+            let name = found.pair.as_ref().map(|pair| pair.leaf.common_name.as_str());
+            assert_eq!((name, found.forced, found.lapsed.is_some()), expected);
+            let in_force = store.current().unwrap().map(|pair| pair.leaf.common_name);
+            assert_eq!(in_force.as_deref(), name, "what is used is in force");
+        }
+    }
+
+    #[test]
+    fn a_kubeconfig_without_hope_says_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("k");
+        let cluster = "clusters: [{name: k, cluster: {server: 'https://h'}}]\n\
+                       contexts: [{name: c, context: {cluster: k, user: u}}]\ncurrent-context: c\n";
+        std::fs::write(&path, format!("{cluster}users: [{{name: u, user: {{}}}}]\n")).unwrap();
+        let error = given(&path, Timestamp::now()).unwrap_err();
+        assert!(error.contains("give --bootstrap-kubeconfig"), "{error}");
+        std::fs::write(&path, format!("{cluster}users: [{{name: u, user: {{token: t}}}}]\n"))
+            .unwrap();
+        assert!(given(&path, Timestamp::now()).is_ok());
+    }
+}
