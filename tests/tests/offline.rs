@@ -84,11 +84,8 @@ fn wait_kept(cluster: &Cluster, uids: &[&String]) -> Result<()> {
 #[test]
 fn pods_start_again_without_a_server_and_its_word_wins() -> Result<()> {
     let front = Front::default();
-    let options = ApiOptions {
-        mounts_tokens: true,
-        faults: Some(front.faults()),
-        ..ApiOptions::default()
-    };
+    let options =
+        ApiOptions { mounts_tokens: true, faults: Some(front.faults()), ..ApiOptions::default() };
     let mut cluster = Cluster::start_switched(options, Value::Null, &["offline-autonomy"])?;
     cluster.create("configmaps", json!({"metadata": {"name": "m"}, "data": {"key": "one\n"}}))?;
     cluster.create("secrets", json!({"metadata": {"name": "s"}, "data": {"w": "c2VjcmV0"}}))?;

@@ -127,8 +127,7 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 fn write(key: &ObjectKey, object: &Option<Arc<ConfigObject>>) -> Value {
-    let mut all =
-        json!({"kind": key.kind.as_str(), "namespace": key.namespace, "name": key.name});
+    let mut all = json!({"kind": key.kind.as_str(), "namespace": key.namespace, "name": key.name});
     let values = |values: &BTreeMap<String, Vec<u8>>| -> Value {
         let pairs = values.iter().map(|(key, value)| (key.clone(), base64::encode(value).into()));
         Value::Object(pairs.collect())

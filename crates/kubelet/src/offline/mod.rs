@@ -96,7 +96,8 @@ pub fn open(
     let state = State { kept: Some(found.pods), problems: found.problems, running: None };
     let offline = Offline(Arc::new(Mutex::new(state)));
     let settings = Arc::new(settings.clone());
-    let fall_back = FallBack { offline: offline.clone(), settings: settings.clone(), clock, events };
+    let fall_back =
+        FallBack { offline: offline.clone(), settings: settings.clone(), clock, events };
     (offline, Some((fall_back, Files { store, settings })))
 }
 

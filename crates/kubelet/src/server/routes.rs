@@ -13,11 +13,11 @@ use k8s_openapi::api::core::v1::Pod;
 use super::claim_metrics;
 use crate::events::Recorder;
 use crate::metrics::Metrics;
+use crate::offline::Offline;
 use crate::pleg::Observations;
 use crate::pod_sources::UrlNews;
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
-use crate::offline::Offline;
 use crate::status_manager::{PodView, Statuses};
 use crate::volume_manager::Volumes;
 
