@@ -23,7 +23,7 @@ export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER := sudo -E
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test lint bench soak dist static
+.PHONY: help setup build run test lint bench interop soak dist static
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,12 @@ bench: setup dist ## Measure klet and write docs/benchmarks.md (UPSTREAM_KUBELET
 	$(CARGO) build --quiet --release -p kubelet --example probe_cost
 	$(AS_ROOT) $(TARGET_DIR)/release/xtask bench --klet $(DIST_DIR)/$(TARGET)/dist/klet \
 		--probe-cost $(TARGET_DIR)/release/examples/probe_cost $(BENCH_FLAGS)
+
+interop: export KLET_BIN := $(abspath $(TARGET_DIR))/release/klet
+interop: setup build ## Try klet beside upstream's binaries (KUBEBUILDER_ASSETS, UPSTREAM_KUBELET, E2E_TEST, E2E_IMAGES)
+	$(CARGO) build --quiet --release -p xtask
+	$(CARGO) test -p e2e --test interop --test takeover -- --nocapture --test-threads=1
+	$(AS_ROOT) $(TARGET_DIR)/release/xtask conformance --klet $(KLET_BIN) $(CONFORMANCE_FLAGS)
 
 soak: ## Simulate whole nodes under faults with random seeds until Ctrl-C
 	$(CARGO) run --release -p kubelet-sim --bin soak

@@ -55,8 +55,8 @@ fn start(front: &Front) -> Result<Cluster> {
 
 /// Fails if the server was asked more often than all the clients' pauses allow.
 fn check_asked(what: &str, asked: &BTreeMap<String, usize>, held: Duration) -> Result<()> {
-    // Pods, the node itself, and each object that pods use.
-    let watches = asked.keys().filter(|what| what.starts_with("WATCH ")).count().max(4);
+    // Pods, the node itself, services, classes of runtimes, and each object that pods use.
+    let watches = asked.keys().filter(|what| what.starts_with("WATCH ")).count().max(6);
     let cut = if what.starts_with("Cuts") { watches * PER_CUT_WATCH_AND_MINUTE } else { 0 };
     let millis = usize::try_from(held.as_millis())?;
     let limit = (watches + OTHERS) * ATTEMPTS + (PER_MINUTE + cut) * millis / 60_000;

@@ -1,9 +1,10 @@
-//! What the Makefile calls: tidy checks, the development node, benchmarks.
+//! What the Makefile calls: tidy checks, the development node, benchmarks, conformance.
 
 // These are tools that run on a developer's machine, never in simulation.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod bench;
+mod conformance;
 mod interrupt;
 mod run;
 mod tidy;
@@ -27,6 +28,8 @@ enum Task {
     Run(run::Options),
     /// Measure klet and write docs/benchmarks.md.
     Bench(bench::Options),
+    /// Run upstream's conformance suite and write docs/conformance.md.
+    Conformance(conformance::Options),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Run(options) => run::run(&options),
         Task::Bench(options) => bench::run(&options),
+        Task::Conformance(options) => conformance::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -9,6 +9,7 @@ pub mod followers;
 mod metered;
 pub mod progress;
 pub mod object_cache;
+pub mod cluster_lists;
 pub mod offline;
 pub mod pod_sources;
 pub mod pleg;

@@ -7,6 +7,7 @@ use kubelet_model::{EventObject, EventType};
 use tokio::sync::{Semaphore, watch};
 
 use crate::allocation::Allocations;
+use crate::cluster_lists::ClusterLists;
 use crate::events::{NodeEvents, Recorder};
 use crate::image_manager::Images;
 use crate::join::AgentParts;
@@ -61,7 +62,8 @@ impl Agent {
             let spread: Spread = Arc::new(move |longest| jitter.below(longest));
             ApiSource { api, copies: ApiCopies::default(), spread, fall_back: None }
         });
-        let (offline, source, kept) = open_kept(&settings, &ports, &recorder, source);
+        let lists = ClusterLists::start(&ports);
+        let (offline, source, kept) = open_kept(&settings, &ports, &recorder, &lists, source);
         let (desired, objects) = pod_sources::start(&settings, &ports, &recorder, source.clone());
         let url_news = desired.url_news();
         let progress = ProgressBoard::default();
@@ -73,8 +75,8 @@ impl Agent {
             if let Some(files) = kept {
                 let (desired, statuses, copies) =
                     (desired.clone(), statuses.clone(), copies.clone());
-                let (objects, recorder) = (objects.clone(), recorder.clone());
-                let keeper = Keeper { files, desired, objects, statuses, copies, recorder };
+                let (objects, lists, recorder) = (objects.clone(), lists.clone(), recorder.clone());
+                let keeper = Keeper { files, desired, objects, lists, statuses, copies, recorder };
                 ports.tasks.spawn_vital("keeper of pods", keeper.run());
             }
             let (statuses, jitter) = (statuses.clone(), ports.jitter.clone());
@@ -109,6 +111,7 @@ impl Agent {
             allocations,
             volumes: volumes.clone(),
             objects,
+            lists,
             lanes: Arc::new(Semaphore::new(lanes)),
         };
         pod_workers::start(shared, desired);
@@ -168,6 +171,7 @@ fn open_kept(
     settings: &Settings,
     ports: &Ports,
     recorder: &Recorder,
+    lists: &ClusterLists,
     source: Option<ApiSource>,
 ) -> (Offline, Option<ApiSource>, Option<Files>) {
     let Some(source) = source.clone().filter(|_| settings.offline_autonomy) else {
@@ -178,7 +182,8 @@ fn open_kept(
     };
     let events = NodeEvents::new(recorder.clone(), &settings.node_name);
     let clock = Arc::clone(&ports.clock);
-    let (offline, opened) = offline::open(Arc::clone(&ports.fs), clock, settings, events);
+    let fs = Arc::clone(&ports.fs);
+    let (offline, opened) = offline::open(fs, clock, settings, events, lists.clone());
     let (fall_back, files) = opened.unzip();
     (offline, Some(ApiSource { fall_back, ..source }), files)
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::TryStreamExt as _;
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, SizeHint};
@@ -15,7 +15,7 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 
 use crate::patience::Answering;
-use crate::view::{Answer, Content, ViewError};
+use crate::view::{Answer, Chunks, Content, ViewError};
 
 /// What a body is made of on its way out.
 pub(crate) type Body = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -79,7 +79,10 @@ pub(crate) fn refused(why: &ViewError) -> Reply {
 pub(crate) fn content(answer: Answer) -> Reply {
     let body = match answer.content {
         Content::Bytes(bytes) => full(bytes),
-        Content::Chunks(chunks) => StreamBody::new(chunks.map_ok(Frame::data)).boxed_unsync(),
+        Content::Chunks(chunks) => {
+            let flushed = Flushed { chunks, rests: false };
+            StreamBody::new(flushed.map_ok(Frame::data)).boxed_unsync()
+        }
     };
     let kind = HeaderValue::from_static(answer.content_type);
     with_type(StatusCode::OK, kind, body)
@@ -105,6 +108,28 @@ pub(crate) fn moved(location: &str) -> Reply {
 /// A request that cannot be read, as net/http refuses it.
 pub(crate) fn bad_request() -> Reply {
     text(StatusCode::BAD_REQUEST, "400 Bad Request")
+}
+
+/// Rests for a moment after each chunk, so that it is sent before what follows it, as a
+/// Go server that flushes each write does: an API server that hands a log on to a
+/// WebSocket loses a chunk that comes together with the end.
+struct Flushed {
+    chunks: Chunks,
+    rests: bool,
+}
+
+impl Stream for Flushed {
+    type Item = Result<Bytes, std::io::Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if std::mem::take(&mut self.rests) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let next = self.chunks.poll_next_unpin(cx);
+        self.rests = matches!(next, Poll::Ready(Some(Ok(_))));
+        next
+    }
 }
 
 /// Holds on to the sign that a request is being answered until its body is gone.

@@ -179,6 +179,21 @@ impl Klet {
         Ok(())
     }
 
+    /// Starts another build of klet in this one's place, from the next launch on, too.
+    pub fn launch_program(&mut self, binary: &Path) -> Result<()> {
+        self.options.binary = binary.to_owned();
+        self.launch()
+    }
+
+    /// Starts the upstream kubelet with exactly the flags and files that klet has.
+    pub fn launch_upstream_alike(&mut self, binary: &Path) -> Result<()> {
+        let mut command = Command::new(binary);
+        command.args(self.flags());
+        let log = self.options.dir.join("upstream.log");
+        self.process = Some(Process::spawn("upstream kubelet", &mut command, &log)?);
+        Ok(())
+    }
+
     /// Waits until the health port answers `ok`.
     pub fn wait_healthy(&mut self) -> Result<()> {
         let port = self.health_port;

@@ -34,14 +34,19 @@ pub fn settings() -> Result<Value> {
         "localStorageCapacityIsolation": false,
         "makeIPTablesUtilChains": false,
         "imageGCHighThresholdPercent": 100,
-        "evictionHard": {
-            "memory.available": "0%",
-            "nodefs.available": "0%",
-            "nodefs.inodesFree": "0%",
-            "imagefs.available": "0%",
-            "imagefs.inodesFree": "0%",
-        },
+        "evictionHard": no_eviction(),
     }))
+}
+
+/// Thresholds that are never met: tests do not depend on how full a machine is.
+pub fn no_eviction() -> Value {
+    json!({
+        "memory.available": "0%",
+        "nodefs.available": "0%",
+        "nodefs.inodesFree": "0%",
+        "imagefs.available": "0%",
+        "imagefs.inodesFree": "0%",
+    })
 }
 
 /// Adds the fields of `more` to a configuration.

@@ -183,6 +183,9 @@ const OF_OTHERS: &[&str] =
     &["metadata.", "spec.schedulingGates", "spec.schedulingGroup", "spec.serviceAccount"];
 const OF_DISKS: &[&str] = &[".ephemeral-storage", ".emptyDir.sizeLimit"];
 
+/// Written into pods that may run on either system; it means nothing on this one.
+const OF_WINDOWS: &str = ".securityContext.windowsOptions";
+
 /// The same of a pod that an API server gives: it has been scheduled, and has a
 /// service account.
 pub fn unsupported_from_api(pod: &Pod) -> Vec<Problem> {
@@ -190,6 +193,7 @@ pub fn unsupported_from_api(pod: &Pod) -> Vec<Problem> {
     problems.retain(|problem| {
         !OF_OTHERS.iter().any(|of| problem.field.starts_with(of))
             && !OF_DISKS.iter().any(|of| problem.field.ends_with(of))
+            && !problem.field.ends_with(OF_WINDOWS)
     });
     problems
 }

@@ -12,8 +12,7 @@ use crate::status_manager::{is_owned_condition, is_terminal};
 use crate::volume_manager::desired::{self, NodeFacts};
 
 /// Every object that the pod uses, tokens included, as far as those are known that
-/// name others. Services whose addresses it has as variables belong here once the
-/// agent gives any.
+/// name others.
 pub(super) fn keys(
     pod: &DesiredPod,
     node: NodeFacts<'_>,
@@ -32,8 +31,20 @@ pub(super) fn may_start(pod: &Pod, own: Option<&PodStatus>) -> bool {
     pod.metadata.deletion_timestamp.is_none() && !ended(own) && !ended(pod.status.as_ref())
 }
 
+/// A pod starts without it, and gets it when the server is back.
 pub(super) fn is_token(key: &ObjectKey) -> bool {
     key.kind == ObjectKind::ServiceAccountToken
+}
+
+/// What proves who a pod is never lies on the disk.
+pub(super) fn is_kept(key: &ObjectKey) -> bool {
+    match key.kind {
+        ObjectKind::ConfigMap
+        | ObjectKind::Secret
+        | ObjectKind::PersistentVolume
+        | ObjectKind::PersistentVolumeClaim => true,
+        ObjectKind::ServiceAccountToken => false,
+    }
 }
 
 /// The pod as it is kept: without what each life of the agent says anew.

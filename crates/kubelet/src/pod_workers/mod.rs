@@ -25,6 +25,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use crate::allocation::Allocations;
+use crate::cluster_lists::ClusterLists;
 use crate::events::Recorder;
 use crate::image_manager::Images;
 use crate::metrics::Metrics;
@@ -67,6 +68,8 @@ pub struct Shared {
     pub volumes: Volumes,
     /// ConfigMaps and Secrets.
     pub objects: Objects,
+    /// Services and RuntimeClasses.
+    pub lists: ClusterLists,
     /// Turns at the runtime for work that keeps it busy.
     pub lanes: Arc<Semaphore>,
 }

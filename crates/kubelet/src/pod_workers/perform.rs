@@ -65,7 +65,7 @@ impl Worker {
         if let Some(pod) = &order.pod {
             executor = executor
                 .with_volumes(self.mountables(), self.can_read_only(pod))
-                .with_objects(self.shared.objects.clone());
+                .with_objects(self.shared.objects.clone(), self.shared.lists.clone());
         }
         let mut orders = self.orders.clone();
         let touches_runtime = steps.iter().flatten().any(|action| !is_local(action));

@@ -116,8 +116,8 @@ impl Worker {
 
     /// Can the pod's runtime make a mount read-only all the way down?
     pub(super) fn can_read_only(&self, pod: &DesiredPod) -> bool {
-        let handler = refusal::handler_name(pod);
-        self.runtime.recursive_read_only.iter().any(|able| able == handler)
+        let handler = self.shared.lists.known_handler(refusal::class_name(pod));
+        handler.is_some_and(|handler| self.runtime.recursive_read_only.contains(&handler))
     }
 
     /// What the pod's condition says about volumes that are not there yet.

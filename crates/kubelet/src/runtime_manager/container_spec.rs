@@ -196,7 +196,7 @@ mod tests {
             pod_ips: &["10.0.0.2".to_owned()],
             namespaces: namespaces(),
             target,
-            sources: env::Sources { objects: &objects, files: &files },
+            sources: env::Sources { objects: &objects, files: &files, services: &[] },
         };
         container_config(&pod, &pod.spec().containers[0], facts)
     }

@@ -1,7 +1,7 @@
 //! The container's environment, and `$(VAR)` expansion.
 //!
-//! Looks up ConfigMaps, Secrets and files that were read, and changes nothing. A standalone node holds no
-//! Services. Upstream: makeEnvironmentVariables in pkg/kubelet/kubelet_pods.go,
+//! Looks up ConfigMaps, Secrets, services and files that were read, and changes nothing.
+//! Upstream: makeEnvironmentVariables in pkg/kubelet/kubelet_pods.go,
 //! third_party/forked/golang/expansion.
 
 use std::collections::BTreeMap;
@@ -21,10 +21,13 @@ pub(super) struct Sources<'a> {
     pub(super) objects: &'a Objects,
     /// Files that containers wrote.
     pub(super) files: &'a EnvFiles,
+    /// Variables by which services are found.
+    pub(super) services: &'a [(String, String)],
 }
 
 /// The resolved environment of a container: what whole objects give, then its own,
-/// in definition order; a later definition of a name replaces the earlier one.
+/// in definition order; a later definition of a name replaces the earlier one. Services
+/// can be referred to by all, and come last, where nobody took their names.
 pub(super) fn environment(
     pod: &DesiredPod,
     container: &Container,
@@ -33,6 +36,8 @@ pub(super) fn environment(
 ) -> Result<Vec<(String, String)>, String> {
     let mut names: Vec<String> = Vec::new();
     let mut values: BTreeMap<String, String> = BTreeMap::new();
+    let services: BTreeMap<&str, &str> =
+        sources.services.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     for (name, value) in from_objects(pod, container, sources.objects)? {
         if values.insert(name.clone(), value).is_none() {
             names.push(name);
@@ -45,10 +50,18 @@ pub(super) fn environment(
                 Some(value) => value,
                 None => continue,
             },
-            (text, _) => expand(text, &values),
+            (text, _) => expand_by(text, |name| {
+                values.get(name).map(String::as_str).or_else(|| services.get(name).copied())
+            }),
         };
         if values.insert(var.name.clone(), value).is_none() {
             names.push(var.name.clone());
+        }
+    }
+    for (name, value) in sources.services {
+        if !values.contains_key(name) {
+            values.insert(name.clone(), value.clone());
+            names.push(name.clone());
         }
     }
     let value = |name: String| (name.clone(), values.remove(&name).unwrap_or_default());
@@ -138,7 +151,7 @@ fn from_source(
     container: &Container,
     source: &EnvVarSource,
     place: &Place<'_>,
-    Sources { objects, files }: Sources<'_>,
+    Sources { objects, files, .. }: Sources<'_>,
 ) -> Result<Option<String>, String> {
     if let Some(selector) = &source.field_ref {
         return downward::field(pod, &selector.field_path, place).map(Some);
@@ -242,7 +255,7 @@ mod tests {
     fn resolve_with(container: &str, objects: &Objects) -> Result<Vec<String>, String> {
         let pod = pod_with("", container, "");
         let files = EnvFiles::default();
-        resolve_in(&pod, Sources { objects, files: &files })
+        resolve_in(&pod, Sources { objects, files: &files, services: &[] })
     }
 
     fn resolve_in(pod: &DesiredPod, sources: Sources<'_>) -> Result<Vec<String>, String> {
@@ -268,6 +281,21 @@ mod tests {
     }
 
     #[test]
+    fn services_come_last_and_give_way() {
+        let pod = pod_with(
+            "",
+            r#","env":[{"name":"A_SERVICE_HOST","value":"own"},{"name":"URL","value":"$(A_SERVICE_HOST):$(A_SERVICE_PORT)"}]"#,
+            "",
+        );
+        let own = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let services = [own("A_SERVICE_HOST", "10.0.0.1"), own("A_SERVICE_PORT", "80")];
+        let (objects, files) = (Objects::default(), EnvFiles::default());
+        let sources = Sources { objects: &objects, files: &files, services: &services };
+        let expected = ["A_SERVICE_HOST=own", "URL=own:80", "A_SERVICE_PORT=80"];
+        assert_eq!(resolve_in(&pod, sources).unwrap(), expected);
+    }
+
+    #[test]
     fn files_give_variables() {
         let of = |name: &str, key: &str, more: &str| {
             let file = format!(r#"{{"volumeName":"v","path":"f","key":"{key}"{more}}}"#);
@@ -283,7 +311,7 @@ mod tests {
             let last = r#"{"name":"W","value":"<$(V)>"}"#;
             let pod = pod_with("", &format!(r#","env":[{variables},{last}]"#), "");
             let files = testing::files(&pod.spec().containers[0], ("v", "f"), text);
-            let sources = Sources { objects: &Objects::default(), files: &files };
+            let sources = Sources { objects: &Objects::default(), files: &files, services: &[] };
             match (resolve_in(&pod, sources), expected) {
                 (Ok(env), expected) => assert_eq!(Ok(env.join(" ").as_str()), expected, "{text}"),
                 (Err(error), expected) => {

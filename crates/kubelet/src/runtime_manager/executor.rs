@@ -18,6 +18,7 @@ use super::log_paths;
 use super::pod_files::pod_dir;
 use super::stop::Ended;
 use crate::allocation::Allocations;
+use crate::cluster_lists::ClusterLists;
 use crate::container_manager::PodContainers;
 use crate::events::Recorder;
 use crate::image_manager::Images;
@@ -152,6 +153,7 @@ pub struct Executor {
     pub(super) volumes: Mountables,
     pub(super) recursive_read_only: bool,
     pub(super) objects: Objects,
+    pub(super) lists: ClusterLists,
 }
 
 impl Executor {
@@ -186,6 +188,7 @@ impl Executor {
             volumes: Mountables::default(),
             recursive_read_only: false,
             objects: Objects::default(),
+            lists: ClusterLists::default(),
         }
     }
 
@@ -202,8 +205,8 @@ impl Executor {
     }
 
     /// The same with objects that its containers' variables come from.
-    pub fn with_objects(mut self, objects: Objects) -> Self {
-        self.objects = objects;
+    pub fn with_objects(mut self, objects: Objects, lists: ClusterLists) -> Self {
+        (self.objects, self.lists) = (objects, lists);
         self
     }
 

@@ -79,10 +79,12 @@ pub(super) fn asks_runtime(pod: &DesiredPod) -> bool {
 
 /// The runtime's handler for a pod, or why the runtime cannot run it.
 ///
-/// A standalone node has no RuntimeClass objects: a class is the handler of the
-/// same name.
-pub(super) fn handler(pod: &DesiredPod, status: &v1::StatusResponse) -> Result<String, Refusal> {
-    let name = class_of(pod).unwrap_or_default();
+/// `name` is the handler of its class; empty for the runtime's own choice.
+pub(super) fn handler(
+    pod: &DesiredPod,
+    name: &str,
+    status: &v1::StatusResponse,
+) -> Result<String, Refusal> {
     let found = status.runtime_handlers.iter().find(|handler| handler.name == name);
     let known = status.runtime_handlers.iter().map(|h| h.name.as_str());
     let known: Vec<&str> = known.filter(|name| !name.is_empty()).collect();
@@ -126,8 +128,8 @@ fn no_user_namespaces(handler: &str) -> Refusal {
     Refusal { reason: "FailedCreatePodSandBox", message }
 }
 
-/// The name of the handler that a pod asks for; empty for the runtime's own choice.
-pub fn handler_name(pod: &DesiredPod) -> &str {
+/// The RuntimeClass that a pod asks for; empty for the runtime's own choice.
+pub fn class_name(pod: &DesiredPod) -> &str {
     class_of(pod).unwrap_or_default()
 }
 
@@ -193,7 +195,7 @@ mod tests {
         let run = |spec: &str, status: &v1::StatusResponse| {
             let pod = pod(spec);
             assert!(asks_runtime(&pod), "{spec}");
-            handler(&pod, status).map_err(|refusal| refusal.message)
+            handler(&pod, class_name(&pod), status).map_err(|refusal| refusal.message)
         };
         assert!(!asks_runtime(&pod("")));
         assert_eq!(run(r#""runtimeClassName":"kata""#, &two), Ok("kata".to_owned()));

@@ -46,8 +46,10 @@ impl Executor {
         refusal::of_node(pod, &self.settings).map_or(Ok(()), |why| Err(refused(why)))?;
         let runtime = &*self.ports.runtime;
         let handler = if refusal::asks_runtime(pod) {
+            let name = self.lists.runtime_handler(refusal::class_name(pod)).await;
+            let name = name.map_err(|message| ActionError::Refused { reason: FAILED, message })?;
             let _call = self.calls.begin("Status");
-            refusal::handler(pod, &runtime.status().await?).map_err(refused)?
+            refusal::handler(pod, &name, &runtime.status().await?).map_err(refused)?
         } else {
             String::new()
         };

@@ -143,6 +143,7 @@ impl Executor {
         let namespaces = namespaces.unwrap_or_default();
         let users = namespaces.userns_options.clone();
         let files = self.env_files(container).await;
+        let services = self.lists.service_variables(pod).await.map_err(wrong)?;
         let facts = ContainerFacts {
             settings: &self.settings,
             restart_count,
@@ -151,7 +152,7 @@ impl Executor {
             pod_ips,
             namespaces,
             target: target.as_deref(),
-            sources: env::Sources { objects: &self.objects, files: &files },
+            sources: env::Sources { objects: &self.objects, files: &files, services: &services },
         };
         let mut config = container_spec::container_config(pod, container, facts).map_err(wrong)?;
         let hosts = match mounts::wants_hosts(container) {

@@ -81,6 +81,7 @@ fn bench(pod: DesiredPod) -> Bench {
             &crate::plugin_manager::Drivers::default(),
         ),
         objects: Objects::default(),
+        lists: Default::default(),
         lanes: Arc::new(Semaphore::new(1)),
         settings,
         ports,
