@@ -164,6 +164,7 @@ fn an_expired_certificate_ends_no_pod() -> Result<()> {
     cluster.node.klet.kill9()?;
     cluster.api.node_kubeconfig(&name)?;
     cluster.node.klet.restart()?;
+    cluster.node.wait_running("web")?;
     set_ready(&cluster, false)?;
     wait_told(&cluster, false)?;
     assert_eq!(cluster.node.instances()?, before);
