@@ -28,6 +28,7 @@ fn reader(name: &str) -> PodManifest {
             json!([{"name": "map", "mountPath": "/etc/map"},
                 {"name": "secret", "mountPath": "/etc/secret"},
                 {"name": "maybe", "mountPath": "/etc/maybe"},
+                {"name": "claim", "mountPath": "/claim"},
                 {"name": "data", "mountPath": "/data"}]),
         )
         .spec(
@@ -35,6 +36,7 @@ fn reader(name: &str) -> PodManifest {
             json!([{"name": "map", "configMap": {"name": "m"}},
                 {"name": "secret", "secret": {"secretName": "s"}},
                 {"name": "maybe", "configMap": {"name": "absent", "optional": true}},
+                {"name": "claim", "persistentVolumeClaim": {"claimName": "c"}},
                 {"name": "data", "emptyDir": {}}]),
         )
 }
@@ -84,14 +86,26 @@ fn wait_kept(cluster: &Cluster, uids: &[&String]) -> Result<()> {
 #[test]
 fn pods_start_again_without_a_server_and_its_word_wins() -> Result<()> {
     let front = Front::default();
-    let options = ApiOptions {
-        mounts_tokens: true,
-        faults: Some(front.faults()),
-        ..ApiOptions::default()
-    };
+    let options =
+        ApiOptions { mounts_tokens: true, faults: Some(front.faults()), ..ApiOptions::default() };
     let mut cluster = Cluster::start_switched(options, Value::Null, &["offline-autonomy"])?;
     cluster.create("configmaps", json!({"metadata": {"name": "m"}, "data": {"key": "one\n"}}))?;
     cluster.create("secrets", json!({"metadata": {"name": "s"}, "data": {"w": "c2VjcmV0"}}))?;
+    let place = cluster.node.containerd.dir().join("claimed");
+    std::fs::create_dir(&place)?;
+    std::fs::write(place.join("file"), "claimed\n")?;
+    let (modes, size) = (json!(["ReadWriteOnce"]), json!({"storage": "1Mi"}));
+    let volume = json!({"metadata": {"name": "pv"}, "spec": {"accessModes": modes,
+        "capacity": size, "hostPath": {"path": place},
+        "claimRef": {"namespace": "default", "name": "c"}}});
+    cluster.api.ask(Call::post("/api/v1/persistentvolumes", volume))?;
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": modes,
+        "volumeName": "pv", "resources": {"requests": size}}});
+    cluster.create("persistentvolumeclaims", claim)?;
+    let ports = json!([{"port": 80}]);
+    let service =
+        json!({"metadata": {"name": "db"}, "spec": {"clusterIP": "10.9.8.7", "ports": ports}});
+    cluster.create("services", service)?;
     let stays = cluster.create_pod(&reader("stays"))?;
     let goes = cluster.create_pod(&idle("goes"))?;
     let changes = cluster.create_pod(&idle("changes"))?;
@@ -130,9 +144,10 @@ fn pods_start_again_without_a_server_and_its_word_wins() -> Result<()> {
     for name in ["stays", "goes", "changes", "renewed"] {
         cluster.node.wait_running(name)?;
     }
-    let said = "cat /etc/map/key /etc/secret/w; echo; echo $WORD; ls /etc/maybe; cat /data/began";
+    let said = "cat /etc/map/key /etc/secret/w; echo; echo $WORD $DB_SERVICE_HOST; \
+                ls /etc/maybe; cat /claim/file /data/began";
     let said = cluster.node.run_in("stays", "main", said)?;
-    assert_eq!(said, "one\nsecret\nsecret\nbegan\nbegan\n");
+    assert_eq!(said, "one\nsecret\nsecret 10.9.8.7\nclaimed\nbegan\nbegan\n");
     let files = "ls /var/run/secrets/kubernetes.io/serviceaccount";
     let files = cluster.node.run_in("stays", "main", files)?;
     assert!(files.contains("ca.crt") && !files.contains("token"), "no token is kept: {files}");

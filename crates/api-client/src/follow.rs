@@ -351,4 +351,64 @@ mod tests {
         assert_eq!(pauses[..6], [800, 1600, 3200, 6400, 12800, 25600]);
         assert!(pauses[6..].iter().all(|pause| *pause == 30_000), "{pauses:?}");
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_hour_of_refusals_is_no_storm() {
+        for error in [answered(500, None), answered(429, Some(1)), answered(410, None)] {
+            let server = Arc::new(Scripted::default());
+            server.lists.lock().unwrap().extend((0..1000).map(|_| Err(error.clone())));
+            let mut follower = follower(&server);
+            let end = Instant::now() + Duration::from_secs(3600);
+            while let Ok(news) = tokio::time::timeout_at(end, follower.next()).await {
+                assert_eq!(news, News::Failing(error.clone()));
+            }
+            let asked = server.asked.lock().unwrap().len();
+            // Six while the pauses grow, then one in half a minute.
+            assert!((100..=126).contains(&asked), "{error}: {asked} requests");
+        }
+    }
+
+    /// A server whose watches last two seconds, and which refuses one request in ten.
+    #[derive(Default)]
+    struct Cutting(Mutex<Vec<Instant>>);
+
+    struct Short;
+
+    #[async_trait]
+    impl Watching for Short {
+        async fn next(&mut self) -> Option<Event> {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            None
+        }
+    }
+
+    #[async_trait]
+    impl Api for Cutting {
+        async fn call(&self, _: Call) -> Result<Value, ApiError> {
+            list("5", "")
+        }
+
+        async fn watch(&self, _: &str) -> Result<Box<dyn Watching>, ApiError> {
+            let mut asked = self.0.lock().unwrap();
+            asked.push(Instant::now());
+            match asked.len() % 10 {
+                0 => Err(answered(500, None)),
+                _ => Ok(Box::new(Short)),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_lasted_ends_the_growth_of_pauses() {
+        let server = Arc::new(Cutting::default());
+        let selection = Selection { path: "/api/v1/pods".to_owned(), query: Vec::new() };
+        let none: Spread = Arc::new(|_| Duration::ZERO);
+        let mut follower = Follower::new(Arc::clone(&server) as Arc<dyn Api>, selection, none);
+        let end = Instant::now() + Duration::from_secs(300);
+        while tokio::time::timeout_at(end, follower.next()).await.is_ok() {}
+        let asked = server.0.lock().unwrap();
+        let longest = asked.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+        assert_eq!(longest, Duration::from_secs(2), "no pause is longer than a watch");
+        assert!(asked.len() <= 170, "{}", asked.len());
+    }
 }

@@ -68,7 +68,8 @@ impl Agent {
             let spread: Spread = Arc::new(move |longest| jitter.below(longest));
             ApiSource { api, copies: ApiCopies::default(), spread, fall_back: None }
         });
-        let (offline, source, kept) = open_kept(&settings, &ports, &recorder, source);
+        let lists = ClusterLists::start(&ports);
+        let (offline, source, kept) = open_kept(&settings, &ports, &recorder, &lists, source);
         let (desired, objects) = pod_sources::start(&settings, &ports, &recorder, source.clone());
         if source.is_some() {
             objects.expect_cluster();
@@ -95,8 +96,8 @@ impl Agent {
             if let Some(files) = kept {
                 let (desired, statuses, copies) =
                     (desired.clone(), statuses.clone(), copies.clone());
-                let (objects, recorder) = (objects.clone(), recorder.clone());
-                let keeper = Keeper { files, desired, objects, statuses, copies, recorder };
+                let (objects, lists, recorder) = (objects.clone(), lists.clone(), recorder.clone());
+                let keeper = Keeper { files, desired, objects, lists, statuses, copies, recorder };
                 ports.tasks.spawn_vital("keeper of pods", keeper.run());
             }
             let (statuses, jitter) = (statuses.clone(), ports.jitter.clone());
@@ -122,7 +123,6 @@ impl Agent {
         plugin_manager::start(&settings.root_dir, &ports, &drivers, csi_node.clone());
         let volumes =
             Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired, &drivers);
-        let lists = ClusterLists::start(&ports);
         let shared = Shared {
             ports,
             settings,
@@ -214,6 +214,7 @@ fn open_kept(
     settings: &Settings,
     ports: &Ports,
     recorder: &Recorder,
+    lists: &ClusterLists,
     source: Option<ApiSource>,
 ) -> (Offline, Option<ApiSource>, Option<Files>) {
     let Some(source) = source.clone().filter(|_| settings.offline_autonomy) else {
@@ -224,7 +225,8 @@ fn open_kept(
     };
     let events = NodeEvents::new(recorder.clone(), &settings.node_name);
     let clock = Arc::clone(&ports.clock);
-    let (offline, opened) = offline::open(Arc::clone(&ports.fs), clock, settings, events);
+    let fs = Arc::clone(&ports.fs);
+    let (offline, opened) = offline::open(fs, clock, settings, events, lists.clone());
     let (fall_back, files) = opened.unzip();
     (offline, Some(ApiSource { fall_back, ..source }), files)
 }

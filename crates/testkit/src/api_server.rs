@@ -178,6 +178,14 @@ impl TestApi {
         self.kubeconfig("kubernetes-admin", Some("system:masters"))
     }
 
+    /// Writes a node's kubeconfig with a certificate that expired long ago.
+    pub fn expired_kubeconfig(&self, node: &str) -> Result<PathBuf> {
+        let then = jiff::Timestamp::from_second(1_000_000_000)?;
+        let user = format!("system:node:{node}");
+        let issued = self.authority.client(&user, Some("system:nodes"), then);
+        self.write(&user, &Credentials::Certificate(issued.context("cannot sign")?))
+    }
+
     /// Writes a kubeconfig with a new client certificate of a user.
     pub fn kubeconfig(&self, user: &str, group: Option<&str>) -> Result<PathBuf> {
         let now = Settings::default().clock;

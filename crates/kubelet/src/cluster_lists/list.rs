@@ -25,11 +25,28 @@ impl<T> List<T> {
         self.0.borrow().clone()
     }
 
+    /// Returns once it was read.
+    pub(super) async fn read(&self) {
+        if self.0.clone().wait_for(Option::is_some).await.is_err() {
+            // Who follows it is gone only when the agent ends.
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// The list, once it was read; nothing if that takes longer.
     pub(super) async fn first(&self, longest: Duration) -> Option<Arc<Kept<T>>> {
         let mut reader = self.0.clone();
         let read = timeout(longest, reader.wait_for(Option::is_some)).await;
         read.ok()?.ok()?.clone()
+    }
+}
+
+#[cfg(test)]
+impl<T> List<T> {
+    /// A list that was not read yet, and who can change that.
+    pub(super) fn unread() -> (watch::Sender<Option<Arc<Kept<T>>>>, Self) {
+        let (writer, reader) = watch::channel(None);
+        (writer, Self(reader))
     }
 }
 

@@ -31,6 +31,8 @@ const TOKEN_PAUSE: Duration = Duration::from_secs(1);
 /// After a failure it doubles up to the longest: a node has many tokens, and a server
 /// that is away must not be asked by all of them all the time.
 const TOKEN_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Within this time they are asked for when it is back.
+const RETURN_SPREAD: Duration = Duration::from_secs(2);
 
 /// Hands what the server says to the cache.
 struct Told(Arc<Answers>);
@@ -75,7 +77,7 @@ impl ObjectKeeper {
             objects::new(self.connect, self.settings, reader, listener, self.spread.clone());
         let (made, makers) = credentials::new(self.makers, &answers);
         let (tokens, clock, spread) = (self.tokens, self.clock, self.spread);
-        let asks = Asks { reader, tokens, answers, clock, spread };
+        let asks = Asks { reader, tokens, answers, clock, spread, returns: self.cache.returns() };
         tokio::join!(keeper.run(), makers, follow(&self.cache, &wanted, made, &asks));
     }
 }
@@ -87,6 +89,7 @@ struct Asks {
     answers: Arc<Answers>,
     clock: Arc<dyn Clock>,
     spread: api_client::Spread,
+    returns: watch::Receiver<u64>,
 }
 
 /// Asks for what somebody follows, for as long as somebody does.
@@ -184,7 +187,9 @@ impl Asks {
     async fn keep_token(&self, key: &ObjectKey, ask: &TokenAsk) {
         let request = request(ask);
         let mut failures = 0_u32;
+        let mut returns = self.returns.clone();
         loop {
+            returns.mark_unchanged();
             let pause = match self.tokens.get(&request).await {
                 Ok(token) => {
                     failures = 0;
@@ -201,7 +206,11 @@ impl Asks {
                     pause + (self.spread)(pause / 2)
                 }
             };
-            sleep(pause.max(TOKEN_PAUSE)).await;
+            tokio::select! { biased;
+                () = sleep(pause.max(TOKEN_PAUSE)) => {}
+                // Its pod runs without it; not all of them ask at once.
+                Ok(()) = returns.changed() => sleep((self.spread)(RETURN_SPREAD)).await,
+            }
         }
     }
 }

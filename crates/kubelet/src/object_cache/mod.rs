@@ -47,6 +47,8 @@ struct State {
     followers: Followers<BTreeSet<ObjectKey>>,
     /// How often it said something new.
     news: watch::Sender<u64>,
+    /// How often it came back after pods had run from what was kept.
+    returns: watch::Sender<u64>,
 }
 
 /// Objects of another life of the agent; `None` for one that was not there.
@@ -136,18 +138,25 @@ impl Objects {
         state.followers.tell(|wanted| !wanted.is_disjoint(&keys));
     }
 
+    /// Changes when the API server is back after pods ran from what was kept.
+    pub fn returns(&self) -> watch::Receiver<u64> {
+        self.lock().returns.subscribe()
+    }
+
     /// The API server has spoken. What it has not answered for yet still counts for
     /// whoever follows it, but nobody starts without a token any more.
     pub fn end_fall_back(&self) {
         let wanted = self.wanted();
         let mut state = self.lock();
         state.offline = false;
-        let stays = |key: &ObjectKey| {
-            key.kind != ObjectKind::ServiceAccountToken && wanted.contains(key)
-        };
+        let stays =
+            |key: &ObjectKey| key.kind != ObjectKind::ServiceAccountToken && wanted.contains(key);
         let gone = state.kept.keys().filter(|key| !stays(key)).cloned();
         let gone: BTreeSet<ObjectKey> = gone.collect();
         state.kept.retain(|key, _| stays(key));
+        // What it refused or failed to say before is asked for anew.
+        state.unknown.retain(|key, _| !gone.contains(key));
+        state.returns.send_modify(|count| *count += 1);
         state.followers.tell(|wanted| !wanted.is_disjoint(&gone));
     }
 

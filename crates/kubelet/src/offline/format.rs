@@ -3,8 +3,8 @@
 //!
 //! Pure. Nothing of the second line is looked at before its length and its SHA-256
 //! are those that the first line tells. Messages never hold a value of an object.
-//! Other kinds of objects can be added to the list without another version: whoever
-//! does not know one refuses the file, as it would any other that it cannot use.
+//! Other kinds of objects can be added without another version: whoever does not know
+//! one refuses the file, as it would any other that it cannot use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const VERSION: u64 = 1;
 const HEAD_MAX: usize = 256;
 
 /// The kinds of objects that are kept. Tokens and keys never are.
-const KINDS: [ObjectKind; 7] = [
+pub(super) const KINDS: [ObjectKind; 7] = [
     ObjectKind::ConfigMap,
     ObjectKind::Secret,
     ObjectKind::PersistentVolume,
@@ -41,6 +41,10 @@ pub struct KeptPod {
     pub pod: Arc<Pod>,
     /// The objects it uses, and those it names that were not there.
     pub objects: Kept,
+    /// Variables by which its containers find services.
+    pub variables: Vec<(String, String)>,
+    /// The handler of its RuntimeClass, if it names one.
+    pub handler: Option<String>,
 }
 
 /// Why a file cannot be used. Tells no values.
@@ -85,7 +89,10 @@ pub fn encode(kept: &KeptPod) -> Encoded {
     // A Pod holds only strings, numbers, lists and maps with string keys.
     let pod = serde_json::to_value(&*kept.pod).unwrap_or_default();
     let objects: Vec<Value> = kept.objects.iter().map(|(key, object)| write(key, object)).collect();
-    let body = json!({"pod": pod, "objects": objects}).to_string();
+    let body = json!({
+        "pod": pod, "objects": objects, "variables": kept.variables, "handler": kept.handler,
+    });
+    let body = body.to_string();
     let digest = sha256(body.as_bytes());
     let head = json!({"format": FORMAT, "version": VERSION, "bytes": body.len(), "sha256": digest});
     Encoded { bytes: format!("{head}\n{body}\n").into_bytes(), digest }
@@ -121,8 +128,12 @@ pub fn decode(bytes: &[u8]) -> Result<(KeptPod, String), FormatError> {
         let (key, object) = read(object).ok_or(FormatError::Content("list of objects"))?;
         objects.insert(key, object);
     }
-    let pod = from_api(body["pod"].take()).map_err(FormatError::Pod)?;
-    Ok((KeptPod { pod: Arc::new(pod), objects }, digest))
+    let variables = body["variables"].as_array().into_iter().flatten().map(read_pair);
+    let variables: Option<Vec<_>> = variables.collect();
+    let variables = variables.ok_or(FormatError::Content("list of variables"))?;
+    let handler = body["handler"].as_str().map(str::to_owned);
+    let pod = Arc::new(from_api(body["pod"].take()).map_err(FormatError::Pod)?);
+    Ok((KeptPod { pod, objects, variables, handler }, digest))
 }
 
 fn sha256(bytes: &[u8]) -> String {
@@ -130,8 +141,7 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 fn write(key: &ObjectKey, object: &Option<Arc<ConfigObject>>) -> Value {
-    let mut all =
-        json!({"kind": key.kind.as_str(), "namespace": key.namespace, "name": key.name});
+    let mut all = json!({"kind": key.kind.as_str(), "namespace": key.namespace, "name": key.name});
     let values = |values: &BTreeMap<String, Vec<u8>>| -> Value {
         let pairs = values.iter().map(|(key, value)| (key.clone(), base64::encode(value).into()));
         Value::Object(pairs.collect())
@@ -161,6 +171,10 @@ fn read(entry: &Value) -> Option<Read> {
         binary: read_values(object["binary"].as_object()?)?,
     };
     Some((key, Some(Arc::new(object))))
+}
+
+fn read_pair(pair: &Value) -> Option<(String, String)> {
+    Some((pair[0].as_str()?.to_owned(), pair[1].as_str()?.to_owned()))
 }
 
 fn read_values(values: &Map<String, Value>) -> Option<BTreeMap<String, Vec<u8>>> {

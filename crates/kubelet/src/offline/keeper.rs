@@ -15,6 +15,7 @@ use super::format::{Encoded, KeptPod, encode};
 use super::needs;
 use super::plan::{LIMITS, Now, Refusal, plan};
 use super::store::Store;
+use crate::cluster_lists::ClusterLists;
 use crate::events::Recorder;
 use crate::object_cache::{Kept, Objects};
 use crate::pod_manager::ApiCopies;
@@ -41,6 +42,8 @@ pub struct Keeper {
     pub desired: PodSetReader,
     /// What pods use.
     pub objects: Objects,
+    /// Services and RuntimeClasses.
+    pub lists: ClusterLists,
     /// How they are.
     pub statuses: Statuses,
     /// Whether the server has said which there are.
@@ -64,6 +67,10 @@ struct Compared {
     pod: Arc<Pod>,
     own: Option<Arc<PodStatus>>,
     objects: Kept,
+    /// Of services, and of its RuntimeClass. Alone they are no reason to write: its
+    /// containers have those of the time when they were started.
+    variables: Vec<(String, String)>,
+    handler: Option<String>,
     /// Bytes that its file lacks, because there is no room for it or it could not be
     /// written.
     lacking: Option<usize>,
@@ -105,8 +112,10 @@ impl Keeper {
             memory.listed = known;
             let pause = if known && !listed { Some(Duration::ZERO) } else { None };
             let retry = pause.or((!done).then_some(RETRY)).map(|pause| Instant::now() + pause);
+            let unread = !self.lists.are_read();
             tokio::select! { biased;
                 () = self.desired.changed() => {}
+                () = self.lists.read(), if unread => {}
                 changed = statuses.changed() => if changed.is_err() { return },
                 changed = copies.changed() => if changed.is_err() { return },
                 changed = news.changed() => if changed.is_err() { return },
@@ -167,17 +176,28 @@ impl Keeper {
     /// The pod and its objects, once the server has answered for all of them.
     fn made_of(&self, pod: &DesiredPod) -> Option<Compared> {
         let own = self.statuses.get(pod.uid());
-        let mut objects = Kept::new();
+        let mut parts = Compared {
+            pod: Arc::clone(pod.asked()),
+            objects: Kept::new(),
+            variables: Vec::new(),
+            handler: None,
+            lacking: None,
+            own: own.clone(),
+        };
         if needs::may_start(pod.asked(), own.as_deref()) {
             let settings = &self.files.settings;
             let get = |key: &_| self.objects.told(key).flatten();
             let keys: BTreeSet<_> = needs::keys(pod, settings, &get);
-            for key in keys.into_iter().filter(|key| !needs::is_proof(key)) {
+            for key in keys.into_iter().filter(needs::is_kept) {
                 let object = self.objects.told(&key)?;
-                objects.insert(key, object);
+                parts.objects.insert(key, object);
+            }
+            parts.variables = self.lists.known_variables(pod)?;
+            if let class @ Some(_) = &pod.spec().runtime_class_name {
+                parts.handler = Some(self.lists.known_handler(class.as_deref()?)?);
             }
         }
-        Some(Compared { pod: Arc::clone(pod.asked()), own, objects, lacking: None })
+        Some(parts)
     }
 
     /// Says once of each pod that it is not kept.
@@ -215,5 +235,6 @@ impl Keeper {
 
 fn written(parts: &Compared) -> Encoded {
     let pod = Arc::new(needs::stripped(&parts.pod, parts.own.as_deref()));
-    encode(&KeptPod { pod, objects: parts.objects.clone() })
+    let (objects, variables) = (parts.objects.clone(), parts.variables.clone());
+    encode(&KeptPod { pod, objects, variables, handler: parts.handler.clone() })
 }

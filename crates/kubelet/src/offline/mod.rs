@@ -27,6 +27,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::{DesiredPod, PodUid, Source, token};
 
+use crate::cluster_lists::{ClusterLists, KeptLists};
 use crate::events::NodeEvents;
 use crate::object_cache::{Kept, Objects};
 use crate::ports::{Clock, Fs};
@@ -63,6 +64,7 @@ pub struct Running {
 #[derive(Clone)]
 pub struct FallBack {
     offline: Offline,
+    lists: ClusterLists,
     settings: Arc<Settings>,
     clock: Arc<dyn Clock>,
     events: NodeEvents,
@@ -75,6 +77,7 @@ pub fn open(
     clock: Arc<dyn Clock>,
     settings: &Settings,
     events: NodeEvents,
+    lists: ClusterLists,
 ) -> (Offline, Option<(FallBack, Files)>) {
     let (store, found) = match Store::open(fs, &settings.root_dir, &settings.node_name) {
         Ok(opened) => opened,
@@ -95,7 +98,8 @@ pub fn open(
     let state = State { kept: Some(found.pods), problems: found.problems, running: None };
     let offline = Offline(Arc::new(Mutex::new(state)));
     let settings = Arc::new(settings.clone());
-    let fall_back = FallBack { offline: offline.clone(), settings: settings.clone(), clock, events };
+    let fall_back =
+        FallBack { offline: offline.clone(), lists, settings: settings.clone(), clock, events };
     (offline, Some((fall_back, Files { store, settings })))
 }
 
@@ -138,6 +142,7 @@ impl FallBack {
         let kept = state.kept.take().filter(|kept| !kept.is_empty())?;
         let settings = &self.settings;
         let (mut all, mut pods) = (Kept::new(), Vec::new());
+        let mut known = KeptLists::default();
         let (mut uids, mut without_token) = (BTreeSet::new(), BTreeSet::new());
         for one in kept {
             let Some(pod) = DesiredPod::new(Source::Api, Arc::clone(&one.pod)) else { continue };
@@ -148,6 +153,9 @@ impl FallBack {
                 all.insert(key, Some(withheld));
             }
             uids.insert(pod.uid().clone());
+            let class = pod.spec().runtime_class_name.clone();
+            known.handlers.extend(class.zip(one.handler));
+            known.variables.insert(pod.uid().clone(), one.variables);
             all.extend(one.objects);
             pods.push(one.pod);
         }
@@ -161,6 +169,7 @@ impl FallBack {
         state.running = Some(Running { since, pods: uids, without_token });
         drop(state);
         // Before the pods: what they use is there when they come.
+        self.lists.fall_back(known);
         objects.fall_back(all);
         Some(pods)
     }
@@ -185,12 +194,15 @@ impl FallBack {
 impl FallBack {
     /// Falls back on these pods, which use no objects.
     pub(crate) fn for_test(pods: Vec<Arc<Pod>>) -> (Self, Offline) {
-        let kept = pods.into_iter().map(|pod| KeptPod { pod, objects: Kept::new() }).collect();
+        let kept =
+            |pod| KeptPod { pod, objects: Kept::new(), variables: Vec::new(), handler: None };
+        let kept = pods.into_iter().map(kept).collect();
         let state = State { kept: Some(kept), ..State::default() };
         let offline = Offline(Arc::new(Mutex::new(state)));
         let settings = Arc::new(Settings::for_node("n"));
         let clock = Arc::new(crate::ports::SystemClock::new());
         let events = NodeEvents::for_test().0;
-        (Self { offline: offline.clone(), settings, clock, events }, offline)
+        let lists = ClusterLists::default();
+        (Self { offline: offline.clone(), lists, settings, clock, events }, offline)
     }
 }

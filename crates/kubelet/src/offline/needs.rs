@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use kubelet_model::pod::{CONFIG_SEEN, CONFIG_SOURCE};
 use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind};
 
+use super::format::KINDS;
 use crate::object_cache::pod_objects;
 use crate::status_manager::{is_owned_condition, is_terminal};
 use crate::settings::Settings;
@@ -14,8 +15,7 @@ use crate::volume_manager::attach::NodeView;
 use crate::volume_manager::desired::{self, NodeFacts};
 
 /// Every object that the pod uses, tokens included, as far as those are known that
-/// name others. Services whose addresses it has as variables belong here once the
-/// agent gives any.
+/// name others.
 pub(super) fn keys(
     pod: &DesiredPod,
     settings: &Settings,
@@ -35,14 +35,15 @@ pub(super) fn may_start(pod: &Pod, own: Option<&PodStatus>) -> bool {
     pod.metadata.deletion_timestamp.is_none() && !ended(own) && !ended(pod.status.as_ref())
 }
 
+/// A pod starts without it, and gets it when the server is back.
 pub(super) fn is_token(key: &ObjectKey) -> bool {
     key.kind == ObjectKind::ServiceAccountToken
 }
 
-/// By these a pod proves who it is: no copy of them lies on a disk. Volumes with a
-/// certificate wait for the server.
-pub(super) fn is_proof(key: &ObjectKey) -> bool {
-    is_token(key) || key.kind == ObjectKind::PodCertificate
+/// What proves who a pod is never lies on the disk; volumes with a certificate wait for
+/// the server.
+pub(super) fn is_kept(key: &ObjectKey) -> bool {
+    KINDS.contains(&key.kind)
 }
 
 /// The pod as it is kept: without what each life of the agent says anew.

@@ -21,8 +21,7 @@ pub(super) struct Limits {
 
 /// More than most pods have by a thousand times, and more than three of the largest
 /// ConfigMaps that a server takes.
-pub(super) const LIMITS: Limits =
-    Limits { file_bytes: 4 << 20, all_bytes: 64 << 20, files: 1024 };
+pub(super) const LIMITS: Limits = Limits { file_bytes: 4 << 20, all_bytes: 64 << 20, files: 1024 };
 
 /// How a desired pod is now, compared to what is kept of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -304,11 +304,9 @@ mod tests {
         let refused = || Err(ApiError::Unusable("as the test wants".to_owned()));
         let list = || Ok(json!({"metadata": {"resourceVersion": "1"}, "items": [named("new")]}));
         // What the server says; whether kept pods stand in.
-        for (answers, stands_in) in [
-            (vec![list()], false),
-            (vec![refused(), refused(), list()], true),
-            (vec![], true),
-        ] {
+        for (answers, stands_in) in
+            [(vec![list()], false), (vec![refused(), refused(), list()], true), (vec![], true)]
+        {
             let answers_all = !answers.is_empty();
             let (fall_back, offline) = kept();
             let (run, mut updates) = start(answers, Some(fall_back));

@@ -15,11 +15,11 @@ use node_server::{Counted, Handlers, Requests, request_kind};
 use super::claim_metrics;
 use crate::events::Recorder;
 use crate::metrics::Metrics;
+use crate::offline::Offline;
 use crate::pleg::Observations;
 use crate::pod_sources::UrlNews;
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
-use crate::offline::Offline;
 use crate::status_manager::{PodView, Statuses};
 use crate::volume_manager::Volumes;
 
