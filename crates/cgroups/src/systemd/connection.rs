@@ -9,22 +9,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use dbus::{BUS, Body, GREETING_LINE_MAX, Kind, Message, PREFIX, Target, WireError};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::wire::{self, Body, Kind, Message, PREFIX, Target, WireError};
-
-/// A line of the greeting is shorter.
-const LINE_MAX: usize = 512;
 /// Ends of jobs that nobody has asked for yet. Each is asked for right after its start.
 const FINISHED_MAX: usize = 64;
 /// What the greeting gets to be over.
 const GREETING: Duration = Duration::from_secs(1);
 
-const BUS: Target = Target {
-    service: "org.freedesktop.DBus",
-    path: "/org/freedesktop/DBus",
-    interface: "org.freedesktop.DBus",
-};
 pub(super) const JOBS: &str =
     "type='signal',interface='org.freedesktop.systemd1.Manager',member='JobRemoved'";
 
@@ -115,19 +107,15 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Tells who we are; the kernel vouches for it.
+    /// Tells who we are.
     fn greet(&mut self, until: Moment) -> Result<(), TalkError> {
-        let uid = rustix::process::getuid().as_raw().to_string();
-        let hex: String = uid.bytes().map(|digit| format!("{digit:02x}")).collect();
-        // In one go: a systemd that reads the end of the greeting together with the first
-        // call leaves that call unread until another comes.
-        self.send(format!("\0AUTH EXTERNAL {hex}\r\nBEGIN\r\n").as_bytes(), until)?;
+        self.send(dbus::greeting(false).as_bytes(), until)?;
         let mut line = Vec::new();
         while !line.ends_with(b"\r\n") {
             let mut byte = [0];
             self.receive(&mut byte, until)?;
             line.push(byte[0]);
-            if line.len() > LINE_MAX {
+            if line.len() > GREETING_LINE_MAX {
                 return Err(io::Error::other("its greeting does not end").into());
             }
         }
@@ -148,7 +136,7 @@ impl Connection {
     ) -> Result<Message, TalkError> {
         self.serial = self.serial.wrapping_add(1).max(1);
         let serial = self.serial;
-        self.send(&wire::call(serial, to, member, body, self.bus), until)?;
+        self.send(&dbus::call(serial, to, member, body, self.bus), until)?;
         loop {
             let message = self.next(until)?;
             match message.kind {
@@ -193,7 +181,7 @@ impl Connection {
         let mut prefix = [0; PREFIX];
         self.receive(&mut prefix, until)?;
         let mut bytes = prefix.to_vec();
-        bytes.resize(PREFIX + wire::rest_of(&prefix)?, 0);
+        bytes.resize(PREFIX + dbus::rest_of(&prefix)?, 0);
         self.receive(&mut bytes[PREFIX..], until)?;
         Ok(Message::parse(&bytes)?)
     }

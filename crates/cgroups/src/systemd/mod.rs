@@ -9,7 +9,6 @@ mod connection;
 mod properties;
 #[cfg(test)]
 mod tests;
-mod wire;
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use std::time::Duration;
 pub use connection::Address;
 
 use connection::{Connection, Moment, TalkError};
-use wire::{Body, Message, Target};
+use dbus::{Body, Message, SYSTEM_BUS, Target};
 
 use crate::error::CgroupError;
 use crate::hierarchy::Version;
@@ -62,7 +61,7 @@ impl Address {
     /// The system's bus, else systemd itself, which lets only root in.
     pub fn usual() -> Vec<Self> {
         let at = |path: &str, bus| Self { path: path.into(), bus };
-        vec![at("/run/dbus/system_bus_socket", true), at("/run/systemd/private", false)]
+        vec![at(SYSTEM_BUS, true), at("/run/systemd/private", false)]
     }
 }
 

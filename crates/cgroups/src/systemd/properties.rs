@@ -2,9 +2,9 @@
 //!
 //! Pure. Upstream: systemd/{common,v1,v2}.go of opencontainers/cgroups.
 
-use super::wire::{Property, Value};
 use crate::hierarchy::Version;
 use crate::limits::{Limits, SHARES_MAX, SHARES_MIN, weight_of_shares};
+use dbus::{Property, Value};
 
 /// From this version on systemd takes a period for quotas.
 const TAKES_PERIODS: u32 = 242;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::wire::{self, Body, Message, PREFIX, Reader};
 use super::*;
 use crate::{CgroupName, Hierarchy, Tree};
+use dbus::{self as wire, Body, Message, PREFIX, Reader};
 
 /// What a systemd does when it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,51 +1,68 @@
-//! D-Bus messages, as far as systemd needs them.
+//! D-Bus messages, as far as systemd and logind need them.
 //!
 //! Pure. Writes little-endian, reads either. Every length that comes from outside is
 //! checked against what is there. Format: the D-Bus specification, "Message Protocol".
 
 /// Longest message that is read; systemd's answers are some hundred bytes.
-pub(super) const MESSAGE_MAX: usize = 1 << 20;
+pub const MESSAGE_MAX: usize = 1 << 20;
 /// Bytes in front of every message: up to and with the length of the header's fields.
-pub(super) const PREFIX: usize = 16;
+pub const PREFIX: usize = 16;
 
 /// Why bytes are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a D-Bus message: {0}")]
-pub(super) struct WireError(&'static str);
+pub struct WireError(&'static str);
 
 /// A value of a unit's property.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Value {
+pub enum Value {
+    /// `s`
     Text(String),
+    /// `as`
     Texts(Vec<String>),
+    /// `b`
     Bool(bool),
+    /// `t`
     Number(u64),
 }
 
 /// Name and value.
-pub(super) type Property = (&'static str, Value);
+pub type Property = (&'static str, Value);
 
 /// A body of a message under construction. Alignment counts from its beginning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Body {
-    pub(super) signature: String,
-    pub(super) bytes: Vec<u8>,
+pub struct Body {
+    /// The types of what it holds.
+    pub signature: String,
+    /// What it holds.
+    pub bytes: Vec<u8>,
 }
 
 impl Body {
-    pub(super) fn text(mut self, text: &str) -> Self {
+    /// Adds a text.
+    pub fn text(mut self, text: &str) -> Self {
         self.signature.push('s');
         put_text(&mut self.bytes, text);
         self
     }
 
-    pub(super) fn bool(mut self, value: bool) -> Self {
+    /// Adds a number that may be negative.
+    pub fn int(mut self, value: i32) -> Self {
+        self.signature.push('i');
+        align(&mut self.bytes, 4);
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+        self
+    }
+
+    /// Adds a truth.
+    pub fn bool(mut self, value: bool) -> Self {
         self.signature.push('b');
         put_u32(&mut self.bytes, u32::from(value));
         self
     }
 
-    pub(super) fn properties(mut self, properties: &[Property]) -> Self {
+    /// Adds properties of a unit.
+    pub fn properties(mut self, properties: &[Property]) -> Self {
         self.signature.push_str("a(sv)");
         put_array(&mut self.bytes, 8, |bytes| {
             for (name, value) in properties {
@@ -58,7 +75,7 @@ impl Body {
     }
 
     /// No units besides the one that the message is about.
-    pub(super) fn no_other_units(mut self) -> Self {
+    pub fn no_other_units(mut self) -> Self {
         self.signature.push_str("a(sa(sv))");
         put_array(&mut self.bytes, 8, |_| {});
         self
@@ -67,14 +84,17 @@ impl Body {
 
 /// Where a call goes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Target {
-    pub(super) service: &'static str,
-    pub(super) path: &'static str,
-    pub(super) interface: &'static str,
+pub struct Target {
+    /// Who.
+    pub service: &'static str,
+    /// Which of its objects.
+    pub path: &'static str,
+    /// Which of the object's faces.
+    pub interface: &'static str,
 }
 
 /// The bytes of a call. `named` is false where there is no bus between the two.
-pub(super) fn call(serial: u32, to: Target, member: &str, body: &Body, named: bool) -> Vec<u8> {
+pub fn call(serial: u32, to: Target, member: &str, body: &Body, named: bool) -> Vec<u8> {
     let mut bytes = vec![b'l', 1, 0, 1];
     put_u32(&mut bytes, u32::try_from(body.bytes.len()).unwrap_or(u32::MAX));
     put_u32(&mut bytes, serial);
@@ -94,7 +114,8 @@ pub(super) fn call(serial: u32, to: Target, member: &str, body: &Body, named: bo
     bytes
 }
 
-pub(super) fn put_field(bytes: &mut Vec<u8>, code: u8, kind: char, text: &str) {
+/// Adds a field of a header.
+pub fn put_field(bytes: &mut Vec<u8>, code: u8, kind: char, text: &str) {
     align(bytes, 8);
     bytes.push(code);
     put_signature(bytes, kind.encode_utf8(&mut [0; 4]));
@@ -124,7 +145,7 @@ fn put_value(bytes: &mut Vec<u8>, value: &Value) {
 }
 
 /// The padding between an array's length and its first element does not count.
-pub(super) fn put_array(bytes: &mut Vec<u8>, alignment: usize, items: impl FnOnce(&mut Vec<u8>)) {
+pub fn put_array(bytes: &mut Vec<u8>, alignment: usize, items: impl FnOnce(&mut Vec<u8>)) {
     put_u32(bytes, 0);
     let length_at = bytes.len() - 4;
     align(bytes, alignment);
@@ -134,7 +155,8 @@ pub(super) fn put_array(bytes: &mut Vec<u8>, alignment: usize, items: impl FnOnc
     bytes[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-pub(super) fn put_u32(bytes: &mut Vec<u8>, value: u32) {
+/// Adds a number.
+pub fn put_u32(bytes: &mut Vec<u8>, value: u32) {
     align(bytes, 4);
     bytes.extend_from_slice(&value.to_le_bytes());
 }
@@ -145,42 +167,56 @@ fn put_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.push(0);
 }
 
-pub(super) fn put_signature(bytes: &mut Vec<u8>, signature: &str) {
+/// Adds a signature.
+pub fn put_signature(bytes: &mut Vec<u8>, signature: &str) {
     bytes.push(u8::try_from(signature.len()).unwrap_or(u8::MAX));
     bytes.extend_from_slice(signature.as_bytes());
     bytes.push(0);
 }
 
-pub(super) fn align(bytes: &mut Vec<u8>, to: usize) {
+/// Pads with zeros.
+pub fn align(bytes: &mut Vec<u8>, to: usize) {
     bytes.resize(bytes.len().next_multiple_of(to), 0);
 }
 
 /// What a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
+    /// A question.
     Call,
+    /// An answer.
     Answer,
+    /// A refusal.
     Error,
+    /// Said unasked.
     Signal,
 }
 
 /// A message that came in.
 #[derive(Debug, Clone)]
-pub(super) struct Message {
-    pub(super) kind: Kind,
-    #[cfg(test)]
-    pub(super) serial: u32,
+pub struct Message {
+    /// What it is.
+    pub kind: Kind,
+    /// Its number.
+    pub serial: u32,
     /// The call that it answers.
-    pub(super) answers: Option<u32>,
-    pub(super) member: String,
-    pub(super) error: String,
-    pub(super) signature: String,
+    pub answers: Option<u32>,
+    /// What is called or told.
+    pub member: String,
+    /// The name of an error.
+    pub error: String,
+    /// Who says it, as the bus vouches; empty without a bus.
+    pub sender: String,
+    /// How many descriptors come with it.
+    pub descriptors: u32,
+    /// The types of what it holds.
+    pub signature: String,
     body: Vec<u8>,
     little: bool,
 }
 
 /// How many bytes follow a message's prefix.
-pub(super) fn rest_of(prefix: &[u8; PREFIX]) -> Result<usize, WireError> {
+pub fn rest_of(prefix: &[u8; PREFIX]) -> Result<usize, WireError> {
     let mut reader = Reader { bytes: prefix, at: 4, little: prefix[0] == b'l' };
     if !matches!(prefix[0], b'l' | b'B') || prefix[3] != 1 {
         return Err(WireError("unknown byte order or version"));
@@ -197,13 +233,13 @@ pub(super) fn rest_of(prefix: &[u8; PREFIX]) -> Result<usize, WireError> {
 
 impl Message {
     /// Reads a whole message.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         let prefix = bytes.first_chunk::<PREFIX>().ok_or(WireError("it is cut off"))?;
         rest_of(prefix)?;
         let little = prefix[0] == b'l';
         let mut reader = Reader { bytes, at: 4, little };
         let length = reader.u32()? as usize;
-        let _serial = reader.u32()?;
+        let serial = reader.u32()?;
         let fields = reader.u32()? as usize;
         let end = PREFIX + fields;
         let mut message = Self {
@@ -214,11 +250,12 @@ impl Message {
                 4 => Kind::Signal,
                 _ => return Err(WireError("unknown kind")),
             },
-            #[cfg(test)]
-            serial: _serial,
+            serial,
             answers: None,
             member: String::new(),
             error: String::new(),
+            sender: String::new(),
+            descriptors: 0,
             signature: String::new(),
             body: Vec::new(),
             little,
@@ -239,7 +276,9 @@ impl Message {
             (3, "s") => self.member = reader.text()?,
             (4, "s") => self.error = reader.text()?,
             (5, "u") => self.answers = Some(reader.u32()?),
+            (7, "s") => self.sender = reader.text()?,
             (8, "g") => self.signature = reader.signature()?,
+            (9, "u") => self.descriptors = reader.u32()?,
             (_, "s" | "o") => drop(reader.text()?),
             (_, "g") => drop(reader.signature()?),
             (_, "u") => drop(reader.u32()?),
@@ -249,32 +288,42 @@ impl Message {
     }
 
     /// Reads what the body holds.
-    pub(super) fn body(&self) -> Reader<'_> {
+    pub fn body(&self) -> Reader<'_> {
         Reader { bytes: &self.body, at: 0, little: self.little }
     }
 }
 
 /// Reads values one after the other.
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
+pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
     little: bool,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn u32(&mut self) -> Result<u32, WireError> {
+    /// The next number.
+    pub fn u32(&mut self) -> Result<u32, WireError> {
         self.align(4)?;
         let raw = self.take(4)?.first_chunk::<4>().ok_or(WireError("it is cut off"))?;
         Ok(if self.little { u32::from_le_bytes(*raw) } else { u32::from_be_bytes(*raw) })
     }
 
-    pub(super) fn text(&mut self) -> Result<String, WireError> {
+    /// The next number of eight bytes.
+    pub fn u64(&mut self) -> Result<u64, WireError> {
+        self.align(8)?;
+        let raw = self.take(8)?.first_chunk::<8>().ok_or(WireError("it is cut off"))?;
+        Ok(if self.little { u64::from_le_bytes(*raw) } else { u64::from_be_bytes(*raw) })
+    }
+
+    /// The next text.
+    pub fn text(&mut self) -> Result<String, WireError> {
         let length = self.u32()? as usize;
         self.terminated(length)
     }
 
-    pub(super) fn signature(&mut self) -> Result<String, WireError> {
+    /// The next signature.
+    pub fn signature(&mut self) -> Result<String, WireError> {
         let length = usize::from(self.take(1)?[0]);
         self.terminated(length)
     }
@@ -286,17 +335,18 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the next so many bytes apart. Alignment counts anew, so they must be aligned.
-    #[cfg(test)]
-    pub(super) fn of(&mut self, count: usize) -> Result<Self, WireError> {
+    pub fn of(&mut self, count: usize) -> Result<Self, WireError> {
         Ok(Self { bytes: self.take(count)?, at: 0, little: self.little })
     }
 
-    pub(super) fn align(&mut self, to: usize) -> Result<(), WireError> {
+    /// Skips padding.
+    pub fn align(&mut self, to: usize) -> Result<(), WireError> {
         let next = self.at.next_multiple_of(to);
         self.take(next - self.at).map(drop)
     }
 
-    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], WireError> {
+    /// The next bytes.
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], WireError> {
         let end = self.at.checked_add(count).filter(|end| *end <= self.bytes.len());
         let end = end.ok_or(WireError("it is cut off"))?;
         let taken = &self.bytes[self.at..end];
