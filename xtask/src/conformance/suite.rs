@@ -52,6 +52,8 @@ impl Suite {
         }
         let mut outcomes = self.run_streams(&shares)?;
         outcomes.extend(self.run_streams(&[alone])?);
+        let passed = outcomes.values().any(|outcome| outcome.state == "passed");
+        ensure!(passed, "no spec passed: look at the logs in {}", self.dir.display());
         Ok(outcomes)
     }
 
@@ -60,7 +62,8 @@ impl Suite {
         for (at, share) in shares.iter().enumerate().filter(|(_, share)| !share.is_empty()) {
             let report = self.dir.join(format!("report-{}-{at}.json", shares.len()));
             let names: Vec<String> = share.iter().map(|name| literal(name)).collect();
-            let mut command = self.command(&format!("^({})$", names.join("|")), &report);
+            // The suite's own name and a space go before a spec's name.
+            let mut command = self.command(&format!(" ({})$", names.join("|")), &report);
             let log = report.with_extension("log");
             running.push((Process::spawn("e2e.test", &mut command, &log)?, report, share));
         }
