@@ -183,7 +183,7 @@ const OF_OTHERS: &[&str] =
     &["metadata.", "spec.schedulingGates", "spec.schedulingGroup", "spec.serviceAccount"];
 /// Admission refuses a pod of another system.
 const OF_ADMISSION: &[&str] = &["spec.os"];
-const OF_DISKS: &[&str] = &[".ephemeral-storage", ".emptyDir.sizeLimit"];
+const OF_DISKS: &[&str] = &["[ephemeral-storage]", ".ephemeral-storage", ".emptyDir.sizeLimit"];
 
 /// The same of a pod that an API server gives: it has been scheduled, and has a
 /// service account.

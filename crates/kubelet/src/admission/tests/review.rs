@@ -119,7 +119,9 @@ fn what_the_machine_has_is_known_better_here() {
     let node = Some(Arc::new(server_node("a")));
     world.news = Some(NodeNews { node, answered: 0 });
     assert_eq!(world.judge(pod("a", asks(json!({"cpu": "2"})))), "admit");
-    world.node(|node| drop(node.allocatable.remove("example.com/gpu")));
+    world.node(|node| {
+        node.allocatable.remove("example.com/gpu");
+    });
     assert_eq!(world.judge(pod("a", asks(json!({"example.com/gpu": "5"})))), "admit");
     let six = world.judge(pod("a", asks(json!({"example.com/gpu": "6"}))));
     assert!(six.ends_with("requested: 6, used: 0, capacity: 5"), "{six}");
