@@ -48,6 +48,18 @@ fn what_ran_before_comes_before_what_did_not() {
 }
 
 #[test]
+fn nobody_is_refused_for_a_pod_that_may_be_over() {
+    let unseen = || Entry { recovered: Recovered::Unseen, recorded: true, ..big("job") };
+    let found = world().decide(&[unseen(), Entry { recovered: Recovered::Runs, ..big("web") }]);
+    assert_eq!(texts(&found), ["job: wait for the runtime", "web: wait for the runtime"]);
+    let small = entry(pod("small", asks(json!({"cpu": "500m"}))));
+    let huge = entry(pod("huge", asks(json!({"cpu": "9"}))));
+    let found = world().decide(&[unseen(), small, huge]);
+    assert_eq!(text(&found[&PodUid::new("small")]), "admit", "there is room for both");
+    assert!(text(&found[&PodUid::new("huge")]).starts_with("OutOfcpu: "), "whatever comes of it");
+}
+
+#[test]
 fn who_counts_and_who_does_not() {
     let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
     let mut leaving = asks(json!({"cpu": "1500m"}));
