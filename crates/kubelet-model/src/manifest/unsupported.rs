@@ -184,7 +184,7 @@ const OF_OTHERS: &[&str] =
     &["metadata.", "spec.schedulingGates", "spec.schedulingGroup", "spec.serviceAccount"];
 /// Admission refuses a pod of another system.
 const OF_ADMISSION: &[&str] = &["spec.os"];
-const OF_DISKS: &[&str] = &[".ephemeral-storage", ".emptyDir.sizeLimit"];
+const OF_DISKS: &[&str] = &["[ephemeral-storage]", ".ephemeral-storage", ".emptyDir.sizeLimit"];
 
 /// Written into pods that may run on either system; it means nothing on this one.
 const OF_WINDOWS: &str = ".securityContext.windowsOptions";

@@ -29,6 +29,8 @@ const WAIT_MIN: Duration = Duration::from_secs(10);
 pub enum Recovered {
     /// Something of it runs.
     Runs,
+    /// The runtime holds something of it, and nobody has looked whether it is over.
+    Unseen,
     /// It ran, and will not again.
     Over,
     /// Nothing of the kind is known.
@@ -123,8 +125,10 @@ struct Review<'a> {
     held: Held,
     /// Of all but those that have been told to go.
     later: Held,
-    /// Those that have been told to go, and are waited for.
+    /// Those that have been told to go, or may be over, and are waited for.
     leaving: BTreeSet<PodUid>,
+    /// Some may be over.
+    unseen: bool,
     /// Those admitted in this review.
     admitted: BTreeSet<PodUid>,
 }
@@ -144,9 +148,18 @@ impl<'a> Review<'a> {
             };
             decisions.insert(known.pod.uid().clone(), decision);
         }
+        // One that may be over holds its share until that is known, and nobody is refused
+        // for it before.
+        let is_unseen = |one: &&Known<'_>| {
+            one.verdict.is_none() && one.recovered == Recovered::Unseen && one.active
+        };
+        let hidden: Vec<PodUid> =
+            pods.iter().filter(is_unseen).map(|one| one.pod.uid().clone()).collect();
+        let unseen = !hidden.is_empty();
+        leaving.extend(hidden);
         let (mut held, mut later) = (Held::default(), Held::default());
         for known in pods.iter().filter(|one| one.active) {
-            if !known.verdict.is_some_and(Verdict::holds) {
+            if !known.verdict.is_some_and(Verdict::holds) && !is_unseen(&known) {
                 continue;
             }
             held.add(known.pod.spec(), &known.holds);
@@ -155,7 +168,7 @@ impl<'a> Review<'a> {
             }
         }
         let admitted = BTreeSet::new();
-        Self { at, node: None, pods, decisions, held, later, leaving, admitted }
+        Self { at, node: None, pods, decisions, held, later, leaving, unseen, admitted }
     }
 
     fn decide(&self, known: &Known<'_>) -> Decision {
@@ -166,6 +179,9 @@ impl<'a> Review<'a> {
         let told = pod.asked().status.as_ref().is_some_and(is_terminal);
         if told || known.recovered == Recovered::Over {
             return Decision::Verdict(Verdict::Over);
+        }
+        if known.recovered == Recovered::Unseen {
+            return Decision::Wait(Wait::Runtime);
         }
         // The server that sent the pod knows the Node, and what it says of it counts.
         let unknown = |news: &NodeNews| news.node.is_none() && news.answered == 0;
@@ -187,6 +203,7 @@ impl<'a> Review<'a> {
             return self.decision(known, answer);
         }
         match judge(&facts, &self.later) {
+            Answer::Admit | Answer::MakeRoom(_) if self.unseen => Decision::Wait(Wait::Runtime),
             Answer::Admit | Answer::MakeRoom(_) => {
                 Decision::Wait(Wait::Victims(self.leaving.iter().cloned().collect()))
             }

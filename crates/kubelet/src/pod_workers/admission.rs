@@ -42,12 +42,15 @@ impl Dispatcher {
         let runs = OnceCell::new();
         let recovered = |pod: &DesiredPod| {
             let existing = existing.unwrap_or_default().iter();
-            let runs: &BTreeMap<&PodUid, bool> =
-                runs.get_or_init(|| existing.map(|one| (&one.uid, one.may_run)).collect());
+            let runs: &BTreeMap<&PodUid, (bool, bool)> = runs.get_or_init(|| {
+                existing.map(|one| (&one.uid, (one.may_run, one.pending))).collect()
+            });
+            let ends = pod.spec().restart_policy.as_deref().is_some_and(|one| one != "Always");
             match runs.get(pod.uid()) {
                 None => Recovered::New,
-                Some(true) => Recovered::Runs,
-                Some(false) => {
+                Some((_, true)) if ends => Recovered::Unseen,
+                Some((true, _)) => Recovered::Runs,
+                Some((false, _)) => {
                     let seen = shared.observations.follow(pod.uid()).current();
                     if is_over(pod, &seen) { Recovered::Over } else { Recovered::New }
                 }

@@ -13,7 +13,9 @@ fn critical(cpu: &str) -> DesiredPod {
 
 fn crowd(pods: Vec<DesiredPod>) -> World {
     let mut world = world();
-    world.node(|node| drop(node.allocatable.insert("pods".to_owned(), 9)));
+    world.node(|node| {
+        node.allocatable.insert("pods".to_owned(), 9);
+    });
     pods.into_iter().fold(world, World::with)
 }
 

@@ -48,6 +48,18 @@ fn what_ran_before_comes_before_what_did_not() {
 }
 
 #[test]
+fn nobody_is_refused_for_a_pod_that_may_be_over() {
+    let unseen = || Entry { recovered: Recovered::Unseen, recorded: true, ..big("job") };
+    let found = world().decide(&[unseen(), Entry { recovered: Recovered::Runs, ..big("web") }]);
+    assert_eq!(texts(&found), ["job: wait for the runtime", "web: wait for the runtime"]);
+    let small = entry(pod("small", asks(json!({"cpu": "500m"}))));
+    let huge = entry(pod("huge", asks(json!({"cpu": "9"}))));
+    let found = world().decide(&[unseen(), small, huge]);
+    assert_eq!(text(&found[&PodUid::new("small")]), "admit", "there is room for both");
+    assert!(text(&found[&PodUid::new("huge")]).starts_with("OutOfcpu: "), "whatever comes of it");
+}
+
+#[test]
 fn who_counts_and_who_does_not() {
     let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
     let mut leaving = asks(json!({"cpu": "1500m"}));
@@ -119,7 +131,9 @@ fn what_the_machine_has_is_known_better_here() {
     let node = Some(Arc::new(server_node("a")));
     world.news = Some(NodeNews { node, answered: 0 });
     assert_eq!(world.judge(pod("a", asks(json!({"cpu": "2"})))), "admit");
-    world.node(|node| drop(node.allocatable.remove("example.com/gpu")));
+    world.node(|node| {
+        node.allocatable.remove("example.com/gpu");
+    });
     assert_eq!(world.judge(pod("a", asks(json!({"example.com/gpu": "5"})))), "admit");
     let six = world.judge(pod("a", asks(json!({"example.com/gpu": "6"}))));
     assert!(six.ends_with("requested: 6, used: 0, capacity: 5"), "{six}");
