@@ -222,15 +222,18 @@ mod tests {
         }
     }
 
+    /// Runs what it is given for as long as it lives itself.
     fn spawner() -> Spawn {
-        std::sync::Arc::new(|work| drop(tokio::spawn(work)))
+        let tasks = std::sync::Mutex::new(tokio::task::JoinSet::new());
+        std::sync::Arc::new(move |work| drop(tasks.lock().unwrap().spawn(work)))
     }
 
     #[tokio::test(start_paused = true)]
     async fn time_runs_out() {
         let endless = stream::iter([Ok(Bytes::from("x"))]).chain(stream::pending()).boxed();
         let deadline = Instant::now() + Duration::from_secs(3);
-        assert_eq!(collect(until(endless, deadline, &spawner())).await, b"x");
+        let spawn = spawner();
+        assert_eq!(collect(until(endless, deadline, &spawn)).await, b"x");
     }
 
     #[tokio::test(start_paused = true)]
@@ -241,8 +244,8 @@ mod tests {
             let _ = &alive;
             Ok(Bytes::from("x"))
         });
-        let begun = Instant::now();
-        let mut unread = until(endless.boxed(), begun + LIMIT, &spawner());
+        let (begun, spawn) = (Instant::now(), spawner());
+        let mut unread = until(endless.boxed(), begun + LIMIT, &spawn);
         assert!(gone.await.is_err(), "dropped, not sent");
         assert_eq!(begun.elapsed(), LIMIT);
         let mut left = 0;

@@ -81,7 +81,10 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
 #[test]
 fn no_request_harms_the_server() {
     let tokio = tokio();
-    let world = tokio.block_on(World::start(Setup::default()));
+    let logs = tempfile::tempdir().unwrap();
+    std::fs::write(logs.path().join("app"), "0123456789").unwrap();
+    let log_dir = logs.path().to_owned();
+    let world = tokio.block_on(World::start(Setup { log_dir, ..Setup::default() }));
     let tried = cases(150).run(&requests(), |bytes| {
         tokio.block_on(async {
             let mut stream = world.connect(HERE, None).await.unwrap();
