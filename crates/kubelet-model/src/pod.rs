@@ -15,6 +15,8 @@ pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
 pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 /// Annotation that only an API server's copy of a static pod has.
 pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
+/// Priority from which on a pod is critical.
+pub const SYSTEM_CRITICAL: i32 = 2_000_000_000;
 
 /// Where a pod came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,6 +90,13 @@ impl DesiredPod {
     /// It came from a manifest, and no API server decides about it.
     pub fn is_static(&self) -> bool {
         self.source != Source::Api
+    }
+    /// The node cannot do without it: it came from a manifest, or its priority says so.
+    pub fn is_critical(&self) -> bool {
+        let annotations = self.asked.metadata.annotations.as_ref();
+        let mirror = annotations.is_some_and(|all| all.contains_key(CONFIG_MIRROR));
+        let priority = self.spec().priority;
+        self.is_static() || mirror || priority.is_some_and(|own| own >= SYSTEM_CRITICAL)
     }
     /// The seconds it was given to end, if it is being deleted.
     pub fn deletion(&self) -> Option<i64> {

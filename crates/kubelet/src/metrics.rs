@@ -14,7 +14,9 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::allocation::ResizeMetrics;
+use crate::eviction::EvictionMetrics;
 use crate::image_manager::ImageMetrics;
+use crate::node_shutdown::ShutdownMetrics;
 use crate::runtime_manager::HookMetrics;
 
 /// Label of the runtime operation metrics.
@@ -63,6 +65,10 @@ pub struct Metrics {
     pub resizes: ResizeMetrics,
     /// Of hooks.
     pub hooks: HookMetrics,
+    /// Of evictions.
+    pub evictions: EvictionMetrics,
+    /// Of the machine's last shutdown.
+    pub shutdown: ShutdownMetrics,
 }
 
 impl Default for Metrics {
@@ -90,6 +96,8 @@ impl Metrics {
             images: ImageMetrics::default(),
             resizes: ResizeMetrics::default(),
             hooks: HookMetrics::default(),
+            evictions: EvictionMetrics::default(),
+            shutdown: ShutdownMetrics::default(),
         };
         metrics.register();
         metrics
@@ -100,6 +108,8 @@ impl Metrics {
         let r = &mut *registry;
         self.resizes.register(r);
         self.hooks.register(r);
+        self.evictions.register(r);
+        self.shutdown.register(r);
         r.register("kubelet_running_pods", "Pods with a ready sandbox", self.running_pods.clone());
         r.register(
             "kubelet_running_containers",

@@ -10,6 +10,7 @@ use crate::container_logs::RotationPolicy;
 use crate::container_manager::Rules;
 use crate::container_manager::allocatable::Allocatable;
 use crate::image_manager::ImageSettings;
+use crate::node_shutdown::ShutdownPlan;
 
 /// Settings of one agent.
 #[derive(Debug, Clone)]
@@ -74,6 +75,10 @@ pub struct Settings {
     pub user_ids: UserIds,
     /// What the machine is.
     pub machine: Machine,
+    /// Pods that put more on the node's disks than they may are ended.
+    pub storage_limits: bool,
+    /// How pods end before the machine does; `None` lets them end with it.
+    pub shutdown: Option<ShutdownPlan>,
 }
 
 /// The host's user ids that pods may be given, in blocks of equal size.
@@ -143,6 +148,8 @@ impl Settings {
             env_files: true,
             user_ids: UserIds::above_the_host(65_536),
             machine: Machine::default(),
+            storage_limits: true,
+            shutdown: None,
         }
     }
 }

@@ -12,12 +12,14 @@ use crate::image_manager::Images;
 use crate::join::AgentParts;
 use crate::metered::Metered;
 use crate::metrics::Metrics;
+use crate::node_shutdown::{self, ShutdownFlag, ShutdownParts, ShutdownReader};
 use crate::object_cache::Objects;
 use crate::pleg::{Observations, RuntimeStateReader};
 use crate::pod_manager::{ApiCopies, Mirrors};
-use crate::pod_sources::{ApiSource, UrlNews};
+use crate::pod_sources::{ApiSource, PodSetReader, UrlNews};
+use crate::pod_usage::PodUsage;
 use crate::pod_workers::{self, PodKiller, Shared};
-use crate::ports::Ports;
+use crate::ports::{LoginManager, Ports};
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
 use crate::server::View;
@@ -25,7 +27,7 @@ use crate::settings::Settings;
 use crate::status_manager::api::StatusWriter;
 use crate::status_manager::{PodView, Statuses};
 use crate::volume_manager::Volumes;
-use crate::{container_logs, pleg, plugin_manager, pod_sources};
+use crate::{container_logs, eviction, pleg, plugin_manager, pod_sources};
 
 /// A running agent. Its tasks live until the ports' `Tasks` end them.
 pub struct Agent {
@@ -41,6 +43,10 @@ pub struct Agent {
     runtime: RuntimeStateReader,
     objects: Objects,
     killer: PodKiller,
+    desired: PodSetReader,
+    /// Taken by whoever watches for shutdowns.
+    shutdown: Option<ShutdownFlag>,
+    shutting_down: ShutdownReader,
 }
 
 impl Agent {
@@ -86,6 +92,7 @@ impl Agent {
         let drivers = plugin_manager::start(&settings.root_dir, &ports);
         let volumes =
             Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired, &drivers);
+        let (shutdown, shutting_down) = ShutdownFlag::new();
         let shared = Shared {
             ports,
             settings,
@@ -101,8 +108,24 @@ impl Agent {
             volumes: volumes.clone(),
             objects,
             lanes: Arc::new(Semaphore::new(lanes)),
+            shutting_down: shutting_down.clone(),
         };
-        let killer = pod_workers::start(shared, desired);
+        let (outside, told) = (shared.ports.clone(), Arc::clone(&shared.settings));
+        let killer = pod_workers::start(shared, desired.clone());
+        if told.storage_limits {
+            let usage = PodUsage {
+                statuses: statuses.clone(),
+                observations: observations.clone(),
+                volumes: volumes.clone(),
+                clock: Arc::clone(&outside.clock),
+                fs: Arc::clone(&outside.fs),
+                cgroups: Arc::clone(&outside.cgroups),
+                root_dir: told.root_dir.clone(),
+                pod_logs_dir: told.pod_logs_dir.clone(),
+            };
+            let (killer, counts) = (killer.clone(), metrics.evictions.clone());
+            eviction::start(&outside, desired.clone(), usage, killer, recorder.clone(), counts);
+        }
         Self {
             statuses,
             observations,
@@ -116,7 +139,34 @@ impl Agent {
             runtime: of_runtime,
             objects: of_pods,
             killer,
+            desired,
+            shutdown: Some(shutdown),
+            shutting_down,
         }
+    }
+
+    /// Has pods end before the machine does, where the settings say so.
+    pub fn watch_shutdowns(
+        &mut self,
+        ports: &Ports,
+        settings: &Settings,
+        login: Arc<dyn LoginManager>,
+    ) {
+        let (Some(plan), Some(flag)) = (settings.shutdown.clone(), self.shutdown.take()) else {
+            return;
+        };
+        let parts = ShutdownParts {
+            plan,
+            login,
+            desired: self.desired.clone(),
+            statuses: self.statuses.clone(),
+            killer: self.killer.clone(),
+            events: NodeEvents::new(self.recorder.clone(), &settings.node_name),
+            flag,
+            metrics: self.metrics.shutdown.clone(),
+            root_dir: settings.root_dir.clone(),
+        };
+        node_shutdown::start(ports, parts);
     }
 
     /// Ends pods for the node's sake.
@@ -134,6 +184,7 @@ impl Agent {
             identity: self.node_identity.clone(),
             events: NodeEvents::new(self.recorder.clone(), &settings.node_name),
             recorder: self.recorder.clone(),
+            shutting_down: self.shutting_down.clone(),
         }
     }
 

@@ -17,6 +17,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::container_manager::{disk_bytes, machine_capacity};
+use crate::node_shutdown::{NOT_READY, ShutdownReader};
 use crate::pleg::RuntimeStateReader;
 use crate::ports::{Fs, Ports, host_net};
 
@@ -29,6 +30,7 @@ const FILE_MAX: usize = 64 << 10;
 pub(super) struct NodeFactsReader {
     pub(super) ports: Ports,
     pub(super) state: RuntimeStateReader,
+    pub(super) shutting_down: ShutdownReader,
     pub(super) root_dir: PathBuf,
     pub(super) hostname: String,
     pub(super) reserved: Reserved,
@@ -54,6 +56,7 @@ impl Facts for NodeFactsReader {
         let mut asked = self.asked.lock().await;
         let runtime = self.runtime(&state.name, anew, &mut asked).await;
         let images = self.images(&mut asked).await;
+        let goes = self.shutting_down.is_shutting_down();
         NodeFacts {
             machine: Ok(machine(fs)),
             versions: Ok(versions(fs)),
@@ -69,6 +72,7 @@ impl Facts for NodeFactsReader {
             troubles: Troubles {
                 runtime: state.problem.into_iter().collect(),
                 network: state.network_problem.into_iter().collect(),
+                shutdown: goes.then(|| NOT_READY.to_owned()),
                 ..Troubles::default()
             },
         }

@@ -10,6 +10,7 @@ mod facts;
 mod objects;
 mod reports;
 
+pub(crate) use config::storage_bytes;
 pub use config::{JoinError, JoinSettings, settings};
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use cluster::tokens::Tokens;
 use tokio::sync::watch;
 
 use crate::events::{NodeEvents, Recorder};
+use crate::node_shutdown::ShutdownReader;
 use crate::object_cache::Objects;
 use crate::pleg::RuntimeStateReader;
 use crate::ports::Ports;
@@ -55,6 +57,8 @@ pub struct AgentParts {
     pub events: NodeEvents,
     /// Every event.
     pub recorder: Recorder,
+    /// Whether the machine is about to go.
+    pub shutting_down: ShutdownReader,
 }
 
 impl Link {
@@ -78,7 +82,8 @@ impl Link {
 
     /// Starts everything that ties the agent to its cluster.
     pub fn start(self, agent: AgentParts) -> NodeHandle {
-        let AgentParts { ports, runtime, root_dir, objects, identity, events, recorder } = agent;
+        let AgentParts { ports, runtime, root_dir, objects, identity, events, .. } = agent;
+        let (recorder, shutting_down) = (agent.recorder, agent.shutting_down);
         let Self { settings, client, clock } = self;
         let tasks = ports.tasks.clone();
         let jitter = ports.jitter.clone();
@@ -87,6 +92,7 @@ impl Link {
         tracing::info!(server = client.server(), "joining the cluster");
         let reader = NodeFactsReader {
             state: runtime.clone(),
+            shutting_down: shutting_down.clone(),
             root_dir,
             hostname: settings.node.hostname.clone(),
             reserved: settings.reserved,
@@ -110,6 +116,7 @@ impl Link {
         tasks.spawn_vital("node keeper", keeper.run());
         tasks.spawn(reports::tell_identity(handle.clone(), identity));
         tasks.spawn(reports::poke_on_change(handle.clone(), runtime));
+        tasks.spawn(reports::poke_on_shutdown(handle.clone(), shutting_down));
         let (access, of_clock) = (settings.access.clone(), Arc::clone(&clock));
         let first = api.clone();
         let connect: Connect = Arc::new(move || {

@@ -11,6 +11,7 @@ use kubelet_model::{EventObject, EventType};
 use tokio::sync::watch;
 
 use crate::events::{Event, NodeEvents};
+use crate::node_shutdown::ShutdownReader;
 use crate::pleg::RuntimeStateReader;
 
 /// Tells events, the runtime and the client.
@@ -92,6 +93,14 @@ pub(super) async fn tell_identity(handle: NodeHandle, identity: watch::Sender<Op
         if node.changed().await.is_err() {
             return;
         }
+    }
+}
+
+/// The node's status tells that the machine is about to go: a change is written at once.
+pub(super) async fn poke_on_shutdown(handle: NodeHandle, mut shutting_down: ShutdownReader) {
+    loop {
+        shutting_down.changed().await;
+        handle.poke();
     }
 }
 

@@ -7,6 +7,7 @@
 //! HandlePodCleanups in kubelet_pods.go.
 
 mod dispatcher;
+mod ends;
 mod events;
 mod kill;
 mod lane;
@@ -31,6 +32,7 @@ use crate::allocation::Allocations;
 use crate::events::Recorder;
 use crate::image_manager::Images;
 use crate::metrics::Metrics;
+use crate::node_shutdown::ShutdownReader;
 use crate::object_cache::Objects;
 use crate::pleg::{Observations, RuntimeStateReader};
 use crate::pod_sources::PodSetReader;
@@ -72,6 +74,8 @@ pub struct Shared {
     pub objects: Objects,
     /// Turns at the runtime for work that keeps it busy.
     pub lanes: Arc<Semaphore>,
+    /// Whether the machine is about to go.
+    pub shutting_down: ShutdownReader,
 }
 
 /// Starts the dispatcher, which starts workers; what it returns ends their pods.

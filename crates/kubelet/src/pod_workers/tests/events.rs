@@ -82,10 +82,16 @@ fn bench(pod: DesiredPod) -> Bench {
         ),
         objects: Objects::default(),
         lanes: Arc::new(Semaphore::new(1)),
+        shutting_down: crate::node_shutdown::ShutdownFlag::new().1,
         settings,
         ports,
     };
-    let order = Order { pod: Some(pod.clone()), intent: Intent::Run, resize: Resize::default(), kill: None };
+    let order = Order {
+        pod: Some(pod.clone()),
+        intent: Intent::Run,
+        resize: Resize::default(),
+        kill: None,
+    };
     let (_, orders) = watch::channel(order.clone());
     let (reports, _) = mpsc::channel(1);
     let mut worker =

@@ -82,7 +82,7 @@ pub async fn serve(
         spawn: Arc::new(move |work| drop(spawner.spawn(work))),
     };
     let fs = Arc::clone(&local.fs);
-    let stats = NodeStats::new(local.clone(), cgroups, Path::new(CGROUPS));
+    let stats = NodeStats::new(&local, cgroups, Path::new(CGROUPS));
     let viewer = NodeViewer { local, configz: settings.configz, stats };
     let server = NodeServer::new(options, Arc::new(viewer));
     tasks.spawn(server.run(listener));
