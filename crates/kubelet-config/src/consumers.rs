@@ -133,6 +133,10 @@ pub static GATES: &[(&str, &str)] = &[
     ("ExtendWebSocketsToKubelet", "kubelet::server"),
     // Off by name, the runtime is listed every second and its events are not followed.
     ("EventedPLEG", "kubelet::pleg"),
+    // Off, pods end with the machine.
+    ("GracefulNodeShutdown", "kubelet::node_shutdown"),
+    // Off, only the two simple periods count.
+    ("GracefulNodeShutdownBasedOnPodPriority", "kubelet::node_shutdown"),
     // Off, the longest restart wait cannot be configured and is the old constant.
     ("KubeletCrashLoopBackOffMax", "kubelet_config::defaults"),
     // Off, an image that is here may be used by every pod, and no records are kept.
@@ -273,9 +277,9 @@ pub static FIELDS: &[(&str, Option<&str>)] = &[
     ("logging.options.json.infoBufferSize", None),
     ("enableSystemLogHandler", Some("kubelet::server")),
     ("enableSystemLogQuery", Some("kubelet::server")),
-    ("shutdownGracePeriod", None),
-    ("shutdownGracePeriodCriticalPods", None),
-    ("shutdownGracePeriodByPodPriority", None),
+    ("shutdownGracePeriod", Some("kubelet::node_shutdown")),
+    ("shutdownGracePeriodCriticalPods", Some("kubelet::node_shutdown")),
+    ("shutdownGracePeriodByPodPriority", Some("kubelet::node_shutdown")),
     ("crashLoopBackOff.maxContainerRestartPeriod", Some("kubelet::pod_plan")),
     ("reservedMemory", None),
     ("enableProfilingHandler", Some("kubelet::server")),
@@ -287,7 +291,7 @@ pub static FIELDS: &[(&str, Option<&str>)] = &[
     ("registerNode", Some("kubelet::join")),
     ("tracing.endpoint", None),
     ("tracing.samplingRatePerMillion", None),
-    ("localStorageCapacityIsolation", Some("kubelet::join")),
+    ("localStorageCapacityIsolation", Some("kubelet::eviction")),
     ("containerRuntimeEndpoint", Some("kubelet::node")),
     ("imageServiceEndpoint", Some("kubelet::node")),
     ("failCgroupV1", Some("kubelet_config::validate")),

@@ -11,7 +11,9 @@ use kubelet::wiring::Agent;
 
 use crate::checkers::{ReportedContainer, ReportedPod};
 use crate::manifest::REVISION_LABEL;
-use crate::node::{SimCgroups, SimClock, SimFs, SimHttp, SimPlugins, SimProbeNet, SimVolumes};
+use crate::node::{
+    SimCgroups, SimClock, SimFs, SimHttp, SimLogin, SimPlugins, SimProbeNet, SimVolumes,
+};
 use crate::runtime::SimRuntime;
 use crate::world::{Life, World};
 
@@ -40,7 +42,9 @@ impl RunningAgent {
             jitter: Jitter::seeded(seed ^ life.number),
             tasks: tasks.clone(),
         };
-        let agent = Agent::start(settings, ports);
+        let mut agent = Agent::start(settings.clone(), ports.clone());
+        let login = Arc::new(SimLogin::new(Arc::clone(world)));
+        agent.watch_shutdowns(&ports, &settings, login);
         Self { agent, tasks, life }
     }
 

@@ -130,6 +130,30 @@ impl SimWorld {
         self.rt.block_on(killer.kill(&PodUid::new(uid), kill))
     }
 
+    /// The machine is about to go, or is not after all.
+    pub fn shut_down(&mut self, goes: bool) {
+        let pods = self.reported();
+        let _guard = self.rt.enter();
+        let mut state = self.world.lock();
+        for pod in pods.iter().filter(|_| goes) {
+            let kill = Kill {
+                reason: "Terminated".to_owned(),
+                message: String::new(),
+                grace: None,
+                disruption: None,
+                evict: false,
+            };
+            state.note_kill(&pod.name, &pod.uid, &kill);
+        }
+        let listens = state.shutdowns.signals.as_ref().expect("somebody listens");
+        listens.send(goes).expect("somebody listens");
+    }
+
+    /// How many hold a shutdown up.
+    pub fn shutdown_locks(&self) -> usize {
+        self.world.lock().shutdowns.locks
+    }
+
     /// Kills a pod's sandboxes from outside; containers run on.
     pub fn kill_sandbox(&mut self, name: &str) {
         let _guard = self.rt.enter();

@@ -21,7 +21,7 @@ use crate::invariants::History;
 use crate::kills::Kills;
 use crate::lifecycle::Courses;
 use crate::manifest::PodTemplate;
-use crate::node::{CsiVolumes, Endpoints, FileTree, MountTable, PodGroups, WebPage};
+use crate::node::{CsiVolumes, Endpoints, FileTree, MountTable, PodGroups, Shutdowns, WebPage};
 use crate::oracle::{Oracle, Place};
 use crate::runtime::{Objects, Twist};
 use crate::trace::Trace;
@@ -57,6 +57,7 @@ pub(crate) struct State {
     pub(crate) history: History,
     pub(crate) courses: Courses,
     pub(crate) kills: Kills,
+    pub(crate) shutdowns: Shutdowns,
     pub(crate) answers: Answers,
     /// Twists to apply to the next calls of a name, before any random ones.
     pub(crate) script: VecDeque<(&'static str, Twist)>,
@@ -125,6 +126,7 @@ impl World {
                 history: History::default(),
                 courses: Courses::default(),
                 kills: Kills::default(),
+                shutdowns: Shutdowns::default(),
                 answers: Answers::default(),
                 script: VecDeque::new(),
                 runtime_down: false,

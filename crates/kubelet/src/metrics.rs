@@ -16,7 +16,9 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::admission::AdmissionMetrics;
 use crate::allocation::ResizeMetrics;
+use crate::eviction::EvictionMetrics;
 use crate::image_manager::ImageMetrics;
+use crate::node_shutdown::ShutdownMetrics;
 use crate::runtime_manager::HookMetrics;
 use crate::server::RequestMetrics;
 
@@ -70,6 +72,10 @@ pub struct Metrics {
     pub admission: AdmissionMetrics,
     /// Of the servers.
     pub requests: RequestMetrics,
+    /// Of evictions.
+    pub evictions: EvictionMetrics,
+    /// Of the machine's last shutdown.
+    pub shutdown: ShutdownMetrics,
 }
 
 impl Default for Metrics {
@@ -99,6 +105,8 @@ impl Metrics {
             hooks: HookMetrics::default(),
             admission: AdmissionMetrics::default(),
             requests: RequestMetrics::default(),
+            evictions: EvictionMetrics::default(),
+            shutdown: ShutdownMetrics::default(),
         };
         metrics.register();
         metrics
@@ -111,6 +119,8 @@ impl Metrics {
         self.hooks.register(r);
         self.admission.register(r);
         self.requests.register(r);
+        self.evictions.register(r);
+        self.shutdown.register(r);
         r.register("kubelet_running_pods", "Pods with a ready sandbox", self.running_pods.clone());
         r.register(
             "kubelet_running_containers",

@@ -16,7 +16,7 @@ use kubelet_model::manifest::Origin;
 use kubelet_model::quantity::Quantity;
 
 use crate::container_logs::RotationPolicy;
-use crate::container_manager::allocatable::OverReserved;
+use crate::container_manager::allocatable::{Allocatable, OverReserved};
 use crate::container_manager::{self, NodeCgroups, NodeGroups, worker};
 use crate::events::NodeEvents;
 use crate::image_manager::ImageSettings;
@@ -24,9 +24,10 @@ use crate::image_manager::docker_config::DockerConfigDirs;
 use crate::image_manager::plugins::{self, ProviderConfigError};
 use crate::image_manager::records::Verification;
 use crate::join::{self, JoinError, JoinSettings, Link, NodeCertificates};
+use crate::node_shutdown::ShutdownPlan;
 use crate::ports::{
-    Clock, Fs, HyperFetch, Jitter, Ports, RealFs, RealProbeNet, RealPrograms, RealVolumeHost,
-    SocketPlugins, SystemClock, Tasks,
+    Clock, Fs, HyperFetch, Jitter, Logind, Ports, RealFs, RealProbeNet, RealPrograms,
+    RealVolumeHost, SocketPlugins, SystemClock, Tasks,
 };
 use crate::runtime_manager::sysctl;
 use crate::server::local::{self, Local, Place};
@@ -176,8 +177,9 @@ impl Node {
         };
         let outside = ports.clone();
         let settings = self.settings.clone();
-        let agent = Agent::start(self.settings, ports);
+        let mut agent = Agent::start(self.settings, ports);
         agent.view().metrics.collect(certificates.collector());
+        agent.watch_shutdowns(&outside, &settings, Arc::new(Logind::default()));
         let cluster = link.map(|link| link.start(agent.parts(&outside, &settings)));
         let events = NodeEvents::new(agent.view().recorder, &settings.node_name);
         let host = node_checks::Host {
@@ -248,10 +250,13 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         follow_events: follow_events(config),
         memory_bytes: memory_bytes(),
         resources: container_manager::config::rules(config),
-        allocatable: container_manager::config::allocatable(
-            config,
-            flags.experimental_allocatable_ignore_eviction,
-        ),
+        allocatable: Allocatable {
+            storage_bytes: join::storage_bytes(config, flags),
+            ..container_manager::config::allocatable(
+                config,
+                flags.experimental_allocatable_ignore_eviction,
+            )
+        },
         admission: join::admission_rules(config, flags, &node_name),
         node_name,
         node_ips: node_ips(flags.node_ip.as_deref()),
@@ -269,6 +274,8 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         selinux_mount_all: config.feature_gates.enabled("SELinuxMount"),
         machine: machine::read(&RealFs),
         offline_autonomy: flags.offline_autonomy,
+        storage_limits: wire.local_storage_capacity_isolation.unwrap_or(true),
+        shutdown: shutdown_plan(config),
     })
 }
 
@@ -277,6 +284,23 @@ fn node_labels(node_name: &str, flags: &Flags) -> BTreeMap<String, String> {
     let own = cluster::node::default_labels(node_name).into_iter();
     let own = own.map(|(key, value)| (key.to_owned(), value));
     own.chain(flags.node_labels.iter().map(|(key, value)| (key.clone(), value.clone()))).collect()
+}
+
+/// How pods end before the machine does, if at all.
+fn shutdown_plan(config: &Config) -> Option<ShutdownPlan> {
+    let (wire, gates) = (config.wire(), &config.feature_gates);
+    if !gates.enabled("GracefulNodeShutdown") {
+        return None;
+    }
+    let groups = wire.shutdown_grace_period_by_pod_priority.as_deref().unwrap_or_default();
+    let groups = groups.iter().map(|group| (group.priority, group.shutdown_grace_period_seconds));
+    let groups: Vec<(i32, i64)> =
+        groups.filter(|_| gates.enabled("GracefulNodeShutdownBasedOnPodPriority")).collect();
+    let total = wire.shutdown_grace_period.map(|period| period.to_std());
+    let critical = wire.shutdown_grace_period_critical_pods.map(|period| period.to_std());
+    let simple =
+        || ShutdownPlan::of_periods(total.unwrap_or_default(), critical.unwrap_or_default());
+    ShutdownPlan::by_priority(&groups).or_else(simple)
 }
 
 /// Those that are addresses; the check of the configuration told of the others.

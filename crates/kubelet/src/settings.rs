@@ -12,6 +12,7 @@ use crate::container_logs::RotationPolicy;
 use crate::container_manager::Rules;
 use crate::container_manager::allocatable::Allocatable;
 use crate::image_manager::ImageSettings;
+use crate::node_shutdown::ShutdownPlan;
 
 /// Settings of one agent.
 #[derive(Debug, Clone)]
@@ -86,6 +87,10 @@ pub struct Settings {
     pub machine: Machine,
     /// Pods of the API server are kept on disk, to start again without it.
     pub offline_autonomy: bool,
+    /// Pods that put more on the node's disks than they may are ended.
+    pub storage_limits: bool,
+    /// How pods end before the machine does; `None` lets them end with it.
+    pub shutdown: Option<ShutdownPlan>,
 }
 
 /// The host's user ids that pods may be given, in blocks of equal size.
@@ -163,6 +168,8 @@ impl Settings {
             selinux_mount_all: false,
             machine: Machine::default(),
             offline_autonomy: false,
+            storage_limits: true,
+            shutdown: None,
         }
     }
 }

@@ -15,14 +15,16 @@ use crate::image_manager::Images;
 use crate::join::AgentParts;
 use crate::metered::Metered;
 use crate::metrics::Metrics;
+use crate::node_shutdown::{self, ShutdownFlag, ShutdownParts, ShutdownReader};
 use crate::object_cache::Objects;
 use crate::offline::{self, Files, Keeper, Offline};
 use crate::pleg::{Observations, RuntimeStateReader};
 use crate::plugin_manager::{Drivers, Refresh};
 use crate::pod_manager::{ApiCopies, Mirrors};
-use crate::pod_sources::{ApiSource, UrlNews};
+use crate::pod_sources::{ApiSource, PodSetReader, UrlNews};
+use crate::pod_usage::PodUsage;
 use crate::pod_workers::{self, PodKiller, Shared};
-use crate::ports::Ports;
+use crate::ports::{LoginManager, Ports};
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
 use crate::server::View;
@@ -30,7 +32,7 @@ use crate::settings::Settings;
 use crate::status_manager::api::StatusWriter;
 use crate::status_manager::{PodView, Statuses};
 use crate::volume_manager::Volumes;
-use crate::{container_logs, pleg, plugin_manager, pod_sources};
+use crate::{container_logs, eviction, pleg, plugin_manager, pod_sources};
 
 /// A running agent. Its tasks live until the ports' `Tasks` end them.
 pub struct Agent {
@@ -49,6 +51,10 @@ pub struct Agent {
     reports: admission::Reports,
     csi_node: Option<CsiNodeHandle>,
     offline: Offline,
+    desired: PodSetReader,
+    /// Taken by whoever watches for shutdowns.
+    shutdown: Option<ShutdownFlag>,
+    shutting_down: ShutdownReader,
 }
 
 impl Agent {
@@ -112,7 +118,8 @@ impl Agent {
             let mirrors = Mirrors { api, node_name, node, desired, copies, statuses, jitter };
             ports.tasks.spawn_vital("mirrors", mirrors.run());
         }
-        let (reports, admission) = admission::inputs(ports.api.is_some());
+        let (shutdown, shutting_down) = ShutdownFlag::new();
+        let (reports, admission) = admission::inputs(ports.api.is_some(), shutting_down.clone());
         let (of_runtime, of_pods) = (runtime.clone(), objects.clone());
         let lanes = settings.lanes;
         let settings = Arc::new(settings);
@@ -141,7 +148,22 @@ impl Agent {
             lists,
             lanes: Arc::new(Semaphore::new(lanes)),
         };
-        let killer = pod_workers::start(shared, desired);
+        let (outside, told) = (shared.ports.clone(), Arc::clone(&shared.settings));
+        let killer = pod_workers::start(shared, desired.clone());
+        if told.storage_limits {
+            let usage = PodUsage {
+                statuses: statuses.clone(),
+                observations: observations.clone(),
+                volumes: volumes.clone(),
+                clock: Arc::clone(&outside.clock),
+                fs: Arc::clone(&outside.fs),
+                cgroups: Arc::clone(&outside.cgroups),
+                root_dir: told.root_dir.clone(),
+                pod_logs_dir: told.pod_logs_dir.clone(),
+            };
+            let (killer, counts) = (killer.clone(), metrics.evictions.clone());
+            eviction::start(&outside, desired.clone(), usage, killer, recorder.clone(), counts);
+        }
         Self {
             statuses,
             observations,
@@ -158,7 +180,34 @@ impl Agent {
             reports,
             csi_node,
             offline,
+            desired,
+            shutdown: Some(shutdown),
+            shutting_down,
         }
+    }
+
+    /// Has pods end before the machine does, where the settings say so.
+    pub fn watch_shutdowns(
+        &mut self,
+        ports: &Ports,
+        settings: &Settings,
+        login: Arc<dyn LoginManager>,
+    ) {
+        let (Some(plan), Some(flag)) = (settings.shutdown.clone(), self.shutdown.take()) else {
+            return;
+        };
+        let parts = ShutdownParts {
+            plan,
+            login,
+            desired: self.desired.clone(),
+            statuses: self.statuses.clone(),
+            killer: self.killer.clone(),
+            events: NodeEvents::new(self.recorder.clone(), &settings.node_name),
+            flag,
+            metrics: self.metrics.shutdown.clone(),
+            root_dir: settings.root_dir.clone(),
+        };
+        node_shutdown::start(ports, parts);
     }
 
     /// Ends pods for the node's sake.
@@ -184,6 +233,7 @@ impl Agent {
             node_news: self.reports.node.clone(),
             csi_node: self.csi_node.as_ref().map(CsiNodeHandle::problem),
             attachments: self.volumes.attachments(),
+            shutting_down: self.shutting_down.clone(),
         }
     }
 

@@ -3,7 +3,8 @@
 //! Owns the samples that rates are made of. Upstream: pkg/kubelet/server/stats.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use cri::{CallError, v1};
@@ -19,7 +20,7 @@ use crate::node::{self, NodeSample};
 use crate::pods::{self, PodGroups, PodSample};
 use crate::rates::Sampler;
 use crate::runtime;
-use crate::samples::{Cpu, Fs, Memory, Network};
+use crate::samples::{ContainerSample, Cpu, Fs, Memory, Network};
 use crate::topology::Processors;
 
 /// The time of day, from whoever owns it.
@@ -34,6 +35,14 @@ pub enum StatsError {
     /// The kernel does not tell.
     #[error("failed to get root cgroup stats: {0}")]
     Kernel(#[from] FileError),
+    /// A file system of the runtime's cannot be looked at.
+    #[error("failed to look at the file system that the runtime names: {path}: {source}")]
+    ImageFs {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The node's own file system cannot be looked at.
     #[error("failed to get rootFs stats: {path}: {source}")]
     NodeFs {
@@ -116,12 +125,7 @@ impl Stats {
     ) -> Result<Summary, StatsError> {
         let full = !only_cpu_and_memory;
         let groups = Groups::detect(&self.roots.cgroup)?;
-        let mut told = Told::default();
-        for stats in self.runtime.list_container_stats().await? {
-            if let Some(attributes) = &stats.attributes {
-                told.containers.insert(attributes.id.clone(), stats);
-            }
-        }
+        let mut told = self.containers().await?;
         let image_fs = if full { self.image_fs().await } else { None };
         let now = self.now();
         let mut seen: Vec<Seen<'_>> =
@@ -149,6 +153,63 @@ impl Stats {
             node.rest = Some(node::rest(&self.roots, fs, image_fs.as_ref(), now)?);
         }
         Ok(Summary { node, pods: found })
+    }
+
+    /// What pods take up on disks, and nothing else of them, not even the room there is.
+    /// The runtime is asked for the layers of containers only where `with_layers`.
+    pub async fn storage(
+        &self,
+        pods: &[PodStatsInput],
+        with_layers: bool,
+    ) -> Result<Vec<PodSample>, StatsError> {
+        let told = if with_layers { self.containers().await? } else { Told::default() };
+        let now = self.now();
+        let room = Fs { time: Some(now), ..Fs::default() };
+        let sample = |pod: &PodStatsInput| {
+            let container = |container: &ContainerInput| ContainerSample {
+                name: container.name.as_str().to_owned(),
+                started: container.started,
+                ..ContainerSample::default()
+            };
+            let sample = PodSample {
+                uid: pod.uid.as_str().to_owned(),
+                name: pod.name.clone(),
+                namespace: pod.namespace.clone(),
+                started: pod.started,
+                containers: pod.containers.iter().map(container).collect(),
+                ..PodSample::default()
+            };
+            with_storage(sample, pod, &told, &room, now)
+        };
+        Ok(pods.iter().map(sample).collect())
+    }
+
+    /// Do images, or the layers of containers, lie on another file system than the
+    /// node's own files?
+    pub async fn has_own_image_fs(&self) -> Result<bool, StatsError> {
+        let info = self.runtime.image_fs_info().await?;
+        let device = |path: &Path| {
+            let found = path.metadata().map(|found| found.dev());
+            found.map_err(|source| StatsError::ImageFs { path: path.to_owned(), source })
+        };
+        let own = device(&self.roots.node_fs)?;
+        let all = info.image_filesystems.iter().chain(&info.container_filesystems);
+        for fs in all.filter_map(|usage| usage.fs_id.as_ref()) {
+            if device(Path::new(&fs.mountpoint))? != own {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn containers(&self) -> Result<Told, StatsError> {
+        let mut told = Told::default();
+        for stats in self.runtime.list_container_stats().await? {
+            if let Some(attributes) = &stats.attributes {
+                told.containers.insert(attributes.id.clone(), stats);
+            }
+        }
+        Ok(told)
     }
 
     fn sampler(&self) -> MutexGuard<'_, Sampler> {

@@ -4,7 +4,7 @@
 //! Walks the pod as JSON along an allow-list, so a field that nobody thought of
 //! is refused and not ignored.
 
-use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, Pod, PodSpec};
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 use super::problem::{Field, Problem, Report};
@@ -35,9 +35,11 @@ macro_rules! container_fields {
             concat!("spec.", $list, ".*.readinessProbe"),
             concat!("spec.", $list, ".*.resizePolicy"),
             concat!("spec.", $list, ".*.resources.limits.cpu"),
+            concat!("spec.", $list, ".*.resources.limits.ephemeral-storage"),
             concat!("spec.", $list, ".*.resources.limits.hugepages-*"),
             concat!("spec.", $list, ".*.resources.limits.memory"),
             concat!("spec.", $list, ".*.resources.requests.cpu"),
+            concat!("spec.", $list, ".*.resources.requests.ephemeral-storage"),
             concat!("spec.", $list, ".*.resources.requests.hugepages-*"),
             concat!("spec.", $list, ".*.resources.requests.memory"),
             concat!("spec.", $list, ".*.restartPolicy"),
@@ -165,12 +167,6 @@ pub fn unsupported(pod: &Pod) -> Vec<Problem> {
     // A Pod holds only strings, numbers, lists and maps with string keys.
     let value = serde_json::to_value(pod).expect("a decoded pod can be written as JSON");
     walk(&value, &Known::all(), &Field::root(), &mut report);
-    if let Some(spec) = &pod.spec {
-        let field = Field::root().key("spec");
-        check_disk_references(spec, &field, &mut report);
-        check_disk_files(spec, &field.key("volumes"), &mut report);
-        check_disk_limits(spec, &field.key("volumes"), &mut report);
-    }
     if pod.metadata.annotations.iter().flatten().any(|(key, _)| key == CONFIG_MIRROR) {
         let field = Field::root().key("metadata").key("annotations").key(CONFIG_MIRROR);
         report.add(&field, "marks a mirror pod, which only an API server holds; remove it");
@@ -178,14 +174,11 @@ pub fn unsupported(pod: &Pod) -> Vec<Problem> {
     report.finish()
 }
 
-/// Parts of a pod of an API server that are others' business, or that come to bear
-/// only when the node runs short of disk.
+/// Parts of a pod of an API server that are others' business.
 const OF_OTHERS: &[&str] =
     &["metadata.", "spec.schedulingGates", "spec.schedulingGroup", "spec.serviceAccount"];
 /// Admission refuses a pod of another system.
 const OF_ADMISSION: &[&str] = &["spec.os"];
-const OF_DISKS: &[&str] = &["[ephemeral-storage]", ".ephemeral-storage", ".emptyDir.sizeLimit"];
-
 /// Written into pods that may run on either system; it means nothing on this one.
 const OF_WINDOWS: &str = ".securityContext.windowsOptions";
 
@@ -197,7 +190,6 @@ pub fn unsupported_from_api(pod: &Pod) -> Vec<Problem> {
         let others = OF_OTHERS.iter().chain(OF_ADMISSION);
         !others.into_iter().any(|of| problem.field.starts_with(of))
             && !is_extended_resource(&problem.field)
-            && !OF_DISKS.iter().any(|of| problem.field.ends_with(of))
             && !problem.field.ends_with(OF_WINDOWS)
     });
     problems
@@ -210,67 +202,6 @@ fn is_extended_resource(field: &str) -> bool {
     let names = lists.iter().filter_map(|list| field.split_once(list)).map(|(_, name)| name);
     let mut names = names.filter_map(|name| name.strip_suffix(']'));
     names.any(|name| name.contains('/') && !name.contains("kubernetes.io/"))
-}
-
-/// Variables that tell how much disk a container may fill: nobody counts that yet.
-fn check_disk_references(spec: &PodSpec, field: &Field, report: &mut Report) {
-    let plain = |list: &'static str, containers: &[Container]| -> Vec<_> {
-        containers
-            .iter()
-            .map(|c| c.env.clone())
-            .enumerate()
-            .map(|(at, env)| (list, at, env))
-            .collect()
-    };
-    let init = spec.init_containers.as_deref().unwrap_or_default();
-    for (list, at, env) in
-        plain("containers", &spec.containers).into_iter().chain(plain("initContainers", init))
-    {
-        for (index, variable) in env.iter().flatten().enumerate() {
-            let source = variable.value_from.as_ref();
-            let resource = source.and_then(|source| source.resource_field_ref.as_ref());
-            if resource.is_some_and(|resource| resource.resource.ends_with(".ephemeral-storage")) {
-                let field = field.key(list).index(at).key("env").index(index).key("valueFrom");
-                report.add(&field.key("resourceFieldRef"), UNSUPPORTED);
-            }
-        }
-    }
-}
-
-/// Files that would tell the same.
-fn check_disk_files(spec: &PodSpec, field: &Field, report: &mut Report) {
-    let mut check = |items: &Option<Vec<DownwardAPIVolumeFile>>, field: Field| {
-        for (index, item) in items.iter().flatten().enumerate() {
-            let resource = item.resource_field_ref.as_ref().map(|of| of.resource.as_str());
-            if resource.is_some_and(|resource| resource.ends_with(".ephemeral-storage")) {
-                let field = field.key("items").index(index).key("resourceFieldRef");
-                report.add(&field, UNSUPPORTED);
-            }
-        }
-    };
-    for (index, volume) in spec.volumes.iter().flatten().enumerate() {
-        let field = field.index(index);
-        if let Some(source) = &volume.downward_api {
-            check(&source.items, field.key("downwardAPI"));
-        }
-        let sources = volume.projected.iter().flat_map(|projected| projected.sources.iter());
-        for (index, source) in sources.flatten().enumerate() {
-            if let Some(source) = &source.downward_api {
-                let field = field.key("projected").key("sources").index(index);
-                check(&source.items, field.key("downwardAPI"));
-            }
-        }
-    }
-}
-
-/// How much of a disk a volume may fill: only memory has an end of its own.
-fn check_disk_limits(spec: &PodSpec, field: &Field, report: &mut Report) {
-    for (index, volume) in spec.volumes.iter().flatten().enumerate() {
-        let Some(source) = &volume.empty_dir else { continue };
-        if source.size_limit.is_some() && source.medium.as_deref() != Some("Memory") {
-            report.add(&field.index(index).key("emptyDir").key("sizeLimit"), UNSUPPORTED);
-        }
-    }
 }
 
 /// A field acted on, seen from one of its parents.

@@ -1,11 +1,12 @@
 //! The node around the agent: files, volumes, a CSI driver, control groups, a URL, the
-//! endpoints of pods, clocks.
+//! endpoints of pods, a login manager, clocks.
 
 mod alarms;
 mod cgroups;
 mod clock;
 mod fs;
 mod http;
+mod login;
 mod mount_table;
 mod network_disks;
 mod plugins;
@@ -19,6 +20,8 @@ pub use fs::SimFs;
 pub(crate) use fs::{FileTree, MANIFESTS};
 pub use http::SimHttp;
 pub(crate) use http::WebPage;
+pub(crate) use login::Shutdowns;
+pub use login::SimLogin;
 pub(crate) use mount_table::MountTable;
 pub(crate) use network_disks::{ISCSI, NFS, iscsi_source, nfs_source};
 pub(crate) use plugins::CsiVolumes;

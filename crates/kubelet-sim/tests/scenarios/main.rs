@@ -15,6 +15,7 @@ mod lost_answers;
 mod outages;
 mod probes;
 mod resizes;
+mod shutdowns;
 mod static_pods;
 mod volumes;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::NodeView;
+use crate::node_shutdown::ShutdownReader;
 
 /// What the API server says of the Node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,7 +23,7 @@ pub struct NodeNews {
 pub struct Inputs {
     node: Option<(watch::Receiver<NodeNews>, Arc<watch::Sender<u64>>)>,
     conditions: watch::Receiver<Vec<String>>,
-    shutting_down: watch::Receiver<bool>,
+    shutdown: ShutdownReader,
 }
 
 /// Tells. Cheap to clone, for whoever is the one writer of a fact.
@@ -31,7 +32,6 @@ pub struct Reports {
     /// The Node; `None` without an API server.
     pub node: Option<NodeNewsWriter>,
     conditions: watch::Sender<Vec<String>>,
-    shutting_down: watch::Sender<bool>,
 }
 
 /// Tells of the Node, and hears who asks.
@@ -42,12 +42,11 @@ pub struct NodeNewsWriter {
 }
 
 /// Both ends, of a node that has an API server or not.
-pub fn inputs(in_cluster: bool) -> (Reports, Inputs) {
+pub fn inputs(in_cluster: bool, shutdown: ShutdownReader) -> (Reports, Inputs) {
     let (conditions, of_conditions) = watch::channel(Vec::new());
-    let (shutting_down, of_shutdown) = watch::channel(false);
     let (mut reports, mut inputs) = (
-        Reports { node: None, conditions, shutting_down },
-        Inputs { node: None, conditions: of_conditions, shutting_down: of_shutdown },
+        Reports { node: None, conditions },
+        Inputs { node: None, conditions: of_conditions, shutdown },
     );
     if in_cluster {
         let (news, of_news) = watch::channel(NodeNews::default());
@@ -94,7 +93,7 @@ impl Inputs {
 
     /// The machine is about to go.
     pub fn is_shutting_down(&self) -> bool {
-        *self.shutting_down.borrow()
+        self.shutdown.is_shutting_down()
     }
 }
 
@@ -102,11 +101,6 @@ impl Reports {
     /// The node is short of these, and of nothing else.
     pub fn set_conditions(&self, conditions: Vec<String>) {
         self.conditions.send_replace(conditions);
-    }
-
-    /// The machine is about to go, or is not after all.
-    pub fn set_shutting_down(&self, is: bool) {
-        self.shutting_down.send_replace(is);
     }
 }
 

@@ -105,11 +105,13 @@ pub struct Allocatable {
     pub cpu_milli: i64,
     /// Memory.
     pub memory_bytes: i64,
+    /// Of the node's own disk; nothing where pods' use of it is not limited.
+    pub storage_bytes: i64,
 }
 
 impl Allocatable {
     /// The machine less what is reserved, less the memory that must stay free, less
-    /// the memory that is tied up in huge pages.
+    /// the memory that is tied up in huge pages. Whoever knows the disk adds it.
     pub fn of(capacity: &Capacity, system: Reserved, kube: Reserved, keep_free: i64) -> Self {
         let reserved = system.plus(kube);
         let left = |has: i64, taken: i64| has.saturating_sub(taken).max(0);
@@ -121,6 +123,7 @@ impl Allocatable {
                 left(capacity.memory_bytes, memory),
                 i64::try_from(huge).unwrap_or(i64::MAX),
             ),
+            storage_bytes: 0,
         }
     }
 }

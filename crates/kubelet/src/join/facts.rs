@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use super::NodeCertificates;
 use crate::container_manager::{disk_bytes, machine_capacity};
+use crate::node_shutdown::{NOT_READY, ShutdownReader};
 use crate::pleg::RuntimeStateReader;
 use crate::ports::{Fs, Ports, host_net};
 use crate::volume_manager::attach::Attachments;
@@ -32,6 +33,7 @@ const FILE_MAX: usize = 64 << 10;
 pub(super) struct NodeFactsReader {
     pub(super) ports: Ports,
     pub(super) state: RuntimeStateReader,
+    pub(super) shutting_down: ShutdownReader,
     pub(super) root_dir: PathBuf,
     pub(super) hostname: String,
     pub(super) reserved: Reserved,
@@ -62,6 +64,7 @@ impl Facts for NodeFactsReader {
         let mut asked = self.asked.lock().await;
         let runtime = self.runtime(&state.name, anew, &mut asked).await;
         let images = self.images(&mut asked).await;
+        let goes = self.shutting_down.is_shutting_down();
         NodeFacts {
             machine: Ok(machine(fs)),
             versions: Ok(versions(fs)),
@@ -79,6 +82,7 @@ impl Facts for NodeFactsReader {
                 network: state.network_problem.into_iter().collect(),
                 storage: self.storage.iter().filter_map(|told| told.borrow().clone()).collect(),
                 soft: self.certificates.warning(),
+                shutdown: goes.then(|| NOT_READY.to_owned()),
                 ..Troubles::default()
             },
         }

@@ -14,6 +14,7 @@ mod own_node;
 mod reports;
 
 pub use certificates::NodeCertificates;
+pub(crate) use config::storage_bytes;
 pub use config::{JoinError, JoinSettings, settings};
 pub(crate) use facts::machine_ids;
 pub(crate) use own_node::admission_rules;
@@ -30,6 +31,7 @@ use tokio::sync::watch;
 
 use crate::admission::NodeNewsWriter;
 use crate::events::{NodeEvents, Recorder};
+use crate::node_shutdown::ShutdownReader;
 use crate::object_cache::Objects;
 use crate::pleg::RuntimeStateReader;
 use crate::ports::{Jitter, Ports};
@@ -73,6 +75,8 @@ pub struct AgentParts {
     pub csi_node: Option<watch::Receiver<Option<String>>>,
     /// Which volumes are in use, and are attached.
     pub attachments: Attachments,
+    /// Whether the machine is about to go.
+    pub shutting_down: ShutdownReader,
 }
 
 impl Link {
@@ -97,7 +101,7 @@ impl Link {
     /// Starts everything that ties the agent to its cluster.
     pub fn start(self, agent: AgentParts) -> NodeHandle {
         let AgentParts { ports, runtime, root_dir, objects, identity, events, .. } = agent;
-        let AgentParts { recorder, node_news, csi_node, attachments, .. } = agent;
+        let AgentParts { recorder, node_news, csi_node, attachments, shutting_down, .. } = agent;
         let Self { settings, client, connections, certificates, clock } = self;
         let tasks = ports.tasks.clone();
         let jitter = ports.jitter.clone();
@@ -106,6 +110,7 @@ impl Link {
         tracing::info!(server = client.server(), "joining the cluster");
         let reader = NodeFactsReader {
             state: runtime.clone(),
+            shutting_down: shutting_down.clone(),
             root_dir,
             hostname: settings.node.hostname.clone(),
             reserved: settings.reserved,
@@ -137,6 +142,7 @@ impl Link {
             tasks.spawn_vital("node reader", tells);
         }
         tasks.spawn(reports::poke_on_change(handle.clone(), runtime));
+        tasks.spawn(reports::poke_on_shutdown(handle.clone(), shutting_down));
         if let Some(problem) = csi_node {
             tasks.spawn(reports::poke_on_problem(handle.clone(), problem));
         }

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::admission::{NodeNewsWriter, NodeView};
 use crate::events::{Event, NodeEvents};
+use crate::node_shutdown::ShutdownReader;
 use crate::pleg::RuntimeStateReader;
 use crate::ports::Jitter;
 use crate::volume_manager::attach::Attachments;
@@ -144,6 +145,14 @@ pub(super) async fn tell_admission(handle: NodeHandle, mut news: NodeNewsWriter,
                 None
             }
         };
+    }
+}
+
+/// The node's status tells that the machine is about to go: a change is written at once.
+pub(super) async fn poke_on_shutdown(handle: NodeHandle, mut shutting_down: ShutdownReader) {
+    loop {
+        shutting_down.changed().await;
+        handle.poke();
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod admission;
 mod dispatcher;
+mod ends;
 mod events;
 mod kill;
 mod lane;

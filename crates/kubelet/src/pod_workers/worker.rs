@@ -73,7 +73,7 @@ pub(super) struct Worker {
     pub(super) shared: Shared,
     pub(super) uid: PodUid,
     pub(super) orders: watch::Receiver<Order>,
-    reports: mpsc::Sender<Report>,
+    pub(super) reports: mpsc::Sender<Report>,
     pub(super) seen: PodWatch,
     pub(super) memory: Memory,
     /// What the probes of the pod's containers say, and when that changes.
@@ -94,19 +94,19 @@ pub(super) struct Worker {
     /// The pod ended by itself; whatever is left of it is stopped.
     pub(super) ended_itself: bool,
     /// The dispatcher knows that the pod ended by itself.
-    end_told: bool,
+    pub(super) end_told: bool,
     /// It also knows that nothing of it uses the node.
-    clean_up_told: bool,
+    pub(super) clean_up_told: bool,
     recoveries: u64,
     was_ending: bool,
     /// Containers that rest after a crash, until they are started again.
     pub(super) resting: BTreeMap<ContainerName, Waiting>,
     /// Why the agent ended the pod, if it did.
-    ended: Option<Ended>,
+    pub(super) ended: Option<Ended>,
     /// Why the pod cannot be looked at.
     blindness: Option<String>,
     /// What the pod is given to end, once it has to.
-    ending: Ending,
+    pub(super) ending: Ending,
     /// The pod's own control group is gone.
     pub(super) cgroup_removed: bool,
     /// The last failure logged per kind of action, so that each is said once.
@@ -357,30 +357,6 @@ impl Worker {
         tracing::warn!(pod = %pod.full_name(), "pod failed: its sandbox was lost and it never restarts");
         self.record(pod, EventType::Warning, "SandboxLost", ended.message.clone());
         self.ended = Some(ended);
-    }
-
-    /// The node ends the pod: it fails, and gets no more time than that leaves it.
-    fn note_kill(&mut self, order: &Order, seen: &ObservedPod) {
-        let Some(kill) = &order.kill else { return };
-        self.ended.get_or_insert_with(|| kill.ended.clone());
-        self.ending.order(kill.termination);
-        if !seen.may_run() {
-            self.tell_of_end();
-        }
-    }
-
-    /// Should the dispatcher be behind, it is told at the next look.
-    fn tell_of_end(&mut self) {
-        if !self.end_told {
-            self.end_told = self.reports.try_send(Report::Ended(self.uid.clone())).is_ok();
-        }
-    }
-
-    fn tell_of_clean_up(&mut self) {
-        if !self.clean_up_told {
-            let report = Report::CleanedUp(self.uid.clone());
-            self.clean_up_told = self.reports.try_send(report).is_ok();
-        }
     }
 
     fn decide_live(&mut self, pod: &DesiredPod, seen: &ObservedPod, evicted: bool) -> Decision {

@@ -9,10 +9,12 @@ mod clock;
 mod fs;
 pub mod host_net;
 mod http;
+mod login;
 mod plugins;
 mod probe;
 mod programs;
 mod real_fs;
+mod real_login;
 mod real_probe;
 mod real_volumes;
 mod remote_disk;
@@ -26,10 +28,12 @@ pub use fs::{
     AlarmId, ChangeStream, DirEntry, FileStamp, Fs, Links, NewFile, OpenFile, WriteAlarms,
 };
 pub use http::{Fetched, HttpFetch, HttpFetchError, HyperFetch};
+pub use login::{Inhibitor, LoginError, LoginManager, LoginSession};
 pub use plugins::{CsiNode, Plugins, Registrar, SocketPlugins};
 pub use probe::{BODY_MAX, HttpAnswer, HttpRequest, PROBE_USER_AGENT, ProbeNet, Scheme};
 pub use programs::{NoPrograms, ProgramCall, ProgramError, Programs, RealPrograms};
 pub use real_fs::RealFs;
+pub use real_login::Logind;
 pub use real_probe::RealProbeNet;
 pub use real_volumes::RealVolumeHost;
 pub use remote_disk::{Chap, FcDisk, IscsiDisk, RemoteDisk, Share};

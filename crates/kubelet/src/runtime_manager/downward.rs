@@ -13,6 +13,9 @@ use kubelet_model::{DesiredPod, quote};
 
 use crate::container_manager::allocatable::Allocatable;
 
+/// The node's own disk.
+const STORAGE: &str = "ephemeral-storage";
+
 /// Facts about the node and the pod's place on it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
@@ -101,8 +104,8 @@ pub(crate) fn file_field(pod: &DesiredPod, path: &str) -> Result<String, String>
         "metadata.labels" => Ok(lines(&meta.labels)),
         "metadata.annotations" => Ok(lines(&meta.annotations)),
         _ if path.starts_with("metadata.") => {
-            let nowhere = Allocatable { cpu_milli: 0, memory_bytes: 0 };
-            field(pod, path, &Place { pod_ips: &[], node_ips: &[], allocatable: nowhere })
+            let allocatable = Allocatable::default();
+            field(pod, path, &Place { pod_ips: &[], node_ips: &[], allocatable })
         }
         _ => Err(format!("unsupported fieldPath: {path}")),
     }
@@ -120,6 +123,7 @@ pub(crate) fn file_resource(
     amount(container, selector, |name| match name {
         "cpu" => Some(allocatable.cpu_milli),
         "memory" => Some(allocatable.memory_bytes),
+        STORAGE => Some(allocatable.storage_bytes),
         _ => None,
     })
 }
@@ -132,7 +136,7 @@ fn amount(
 ) -> Result<String, String> {
     let unsupported = || format!("unsupported container resource : {}", selector.resource);
     let (kind, name) = selector.resource.split_once('.').ok_or_else(unsupported)?;
-    if !matches!(name, "cpu" | "memory") && !name.starts_with("hugepages-") {
+    if !matches!(name, "cpu" | "memory" | STORAGE) && !name.starts_with("hugepages-") {
         return Err(unsupported());
     }
     let resources = container.resources.as_ref();
@@ -165,6 +169,7 @@ fn default_limit(spec: &PodSpec, name: &str, place: &Place<'_>) -> i64 {
         ("cpu", None) => place.allocatable.cpu_milli,
         ("memory", Some(limit)) => limit.units(),
         ("memory", None) => place.allocatable.memory_bytes,
+        (STORAGE, _) => place.allocatable.storage_bytes,
         _ => 0,
     }
 }
@@ -181,7 +186,8 @@ mod tests {
     use super::*;
     use crate::runtime_manager::testing::pod_with;
 
-    const NODE: Allocatable = Allocatable { cpu_milli: 3_500, memory_bytes: 1 << 30 };
+    const NODE: Allocatable =
+        Allocatable { cpu_milli: 3_500, memory_bytes: 1 << 30, storage_bytes: 5 << 30 };
 
     fn ips(list: &[&str]) -> Vec<String> {
         list.iter().map(|ip| (*ip).to_owned()).collect()
@@ -223,7 +229,7 @@ mod tests {
 
     #[test]
     fn resources() {
-        let container = r#","resources":{"limits":{"cpu":"1500m","memory":"3Mi"},"requests":{"cpu":"1","hugepages-2Mi":"4Mi"}}"#;
+        let container = r#","resources":{"limits":{"cpu":"1500m","memory":"3Mi"},"requests":{"cpu":"1","hugepages-2Mi":"4Mi","ephemeral-storage":"2Gi"}}"#;
         let pod = pod_with("", container, r#""initContainers":[{"name":"i","image":"i"}]"#);
         let place = Place { pod_ips: &[], node_ips: &[], allocatable: NODE };
         let read = |of: &str, container: &str, divisor: &str| {
@@ -244,6 +250,9 @@ mod tests {
             ("requests.memory", "", "", "3145728"),
             ("requests.hugepages-2Mi", "", "1Mi", "4"),
             ("limits.cpu", "i", "", "0"),
+            ("requests.ephemeral-storage", "", "1Mi", "2048"),
+            ("limits.ephemeral-storage", "", "1Gi", "5"),
+            ("limits.ephemeral-storage", "i", "", "0"),
         ] {
             let got = read(of, container, divisor);
             assert_eq!(got.as_deref(), Ok(expected), "{of} of {container:?} by {divisor:?}");
@@ -277,6 +286,7 @@ mod tests {
         assert_eq!(read("limits.cpu", "app").as_deref(), Ok("2"));
         assert_eq!(read("limits.memory", "app").as_deref(), Ok("1073741824"));
         assert_eq!(read("requests.memory", "app").as_deref(), Ok("0"));
+        assert_eq!(read("limits.ephemeral-storage", "app").as_deref(), Ok("5368709120"));
         assert_eq!(read("limits.cpu", "none"), Err("container none not found".to_owned()));
     }
 

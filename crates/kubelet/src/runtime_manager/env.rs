@@ -260,7 +260,7 @@ mod tests {
 
     fn resolve_in(pod: &DesiredPod, sources: Sources<'_>) -> Result<Vec<String>, String> {
         let ips = ["10.0.0.2".to_owned()];
-        let allocatable = Allocatable { cpu_milli: 2_000, memory_bytes: 1 };
+        let allocatable = Allocatable { cpu_milli: 2_000, memory_bytes: 1, storage_bytes: 7 };
         let place = Place { pod_ips: &ips, node_ips: &ips, allocatable };
         let env = environment(pod, &pod.spec().containers[0], &place, sources)?;
         Ok(env.iter().map(|(name, value)| format!("{name}={value}")).collect())

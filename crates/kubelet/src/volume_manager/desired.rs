@@ -83,6 +83,15 @@ impl Wanted {
             Self::Refused(_) => "",
         }
     }
+
+    /// It counts as the pod's use of the node's own disk. As upstream, secrets and
+    /// other files that lie in memory do not.
+    pub fn is_ephemeral(&self) -> bool {
+        match self {
+            Self::EmptyDir { medium, .. } => *medium == Medium::Disk,
+            _ => self.kind() == "configMap",
+        }
+    }
 }
 
 /// What an empty directory is made of.

@@ -33,6 +33,8 @@ pub struct VolumeFacts {
     pub measure: Measure,
     /// The claim it is named by.
     pub claim: Option<ObjectKey>,
+    /// It lies on the node's own disk and goes with the pod.
+    pub ephemeral: bool,
 }
 
 /// How a volume is.
@@ -87,6 +89,7 @@ fn wanted(uid: &PodUid, pod: &PodVolumes, state: &VolumeState, get: Get<'_>) -> 
                 Wanted::Claim(spec) => Some(spec.claim.clone()),
                 _ => None,
             },
+            ephemeral: wanted.is_ephemeral(),
         }
     };
     pod.volumes.iter().map(of).collect()
@@ -104,6 +107,7 @@ fn left(uid: &PodUid, state: &VolumeState) -> Vec<VolumeFacts> {
         path: None,
         measure: Measure::Not,
         claim: None,
+        ephemeral: false,
     };
     volumes.iter().map(of).collect()
 }

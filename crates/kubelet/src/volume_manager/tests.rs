@@ -45,7 +45,7 @@ fn pod(container: &str, spec: &str, volumes: &str) -> DesiredPod {
     DesiredPod::new(Source::File, Arc::new(pod)).expect("a complete pod")
 }
 
-const NODE: Allocatable = Allocatable { cpu_milli: 1_000, memory_bytes: 1 << 30 };
+const NODE: Allocatable = Allocatable { cpu_milli: 1_000, memory_bytes: 1 << 30, storage_bytes: 0 };
 
 fn volumes_of(pod: &DesiredPod) -> Option<PodVolumes> {
     desired::of_pod(

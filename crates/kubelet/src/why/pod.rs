@@ -161,8 +161,12 @@ fn queued(facts: &WhyFacts<'_>) -> Option<Finding> {
             "SandboxLost" => {
                 "Something outside ended the sandbox: look at the runtime's log. Set restartPolicy to OnFailure or Always if the pod should start over."
             }
-            "Evicted" => {
-                "The node ran short of a resource: lower what pods use, or give the node more."
+            "Evicted" => evicted(message),
+            "Preempting" => {
+                "A pod that the node cannot do without took its place: create the pod again, where there is room for it."
+            }
+            "Terminated" => {
+                "The machine was being shut down: create the pod again. One of a manifest starts with the node."
             }
             _ => "The message says what this node lacks: change the pod, or the node.",
         };
@@ -175,6 +179,19 @@ fn queued(facts: &WhyFacts<'_>) -> Option<Finding> {
             .waits_for(message)
             .advise("Nothing yet. If it lasts, `klet why node` tells whether the runtime answers."),
     )
+}
+
+/// What to do about an eviction, by what its message blames.
+fn evicted(message: &str) -> &'static str {
+    if message.starts_with("Usage of EmptyDir volume") {
+        "Raise the volume's emptyDir.sizeLimit, or have the pod write less to it; then create the pod again."
+    } else if message.starts_with("Pod ephemeral local storage usage") {
+        "Its containers' files, its logs and its emptyDir volumes together are more than the sum of resources.limits.ephemeral-storage: raise a limit, or write less; then create the pod again."
+    } else if message.contains("exceeded its local ephemeral storage limit") {
+        "What the container writes outside of volumes, and its logs, are more than its resources.limits.ephemeral-storage: raise it, write to a volume, or write less; then create the pod again."
+    } else {
+        "The node ran short of a resource: lower what pods use, or give the node more."
+    }
 }
 
 /// Why there is no sandbox, in the condition's words.

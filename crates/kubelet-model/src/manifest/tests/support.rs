@@ -181,10 +181,7 @@ fn refuses_every_other_field() {
             "env: [{name: B, valueFrom: {resourceFieldRef: {resource: limits.ephemeral-storage}}}]\nresources: {limits: {example.com/gpu: 1, ephemeral-storage: 1Gi, cpu: 1}}\nsecurityContext: {windowsOptions: {hostProcess: true}}",
         ),
         expect![[r#"
-            line 9, column 51: spec.containers[0].env[0].valueFrom.resourceFieldRef: not supported by this release
-            line 10, column 65: spec.containers[0].resources.limits[ephemeral-storage]: not supported by this release
             line 10, column 43: spec.containers[0].resources.limits[example.com/gpu]: not supported by this release
-            line 10, column 16: spec.containers[0].resources.requests[ephemeral-storage]: not supported by this release
             line 10, column 16: spec.containers[0].resources.requests[example.com/gpu]: not supported by this release
             line 11, column 39: spec.containers[0].securityContext.windowsOptions: not supported by this release"#]],
     );

@@ -2,10 +2,12 @@
 
 use super::super::inputs::inputs;
 use crate::admission::NodeView;
+use crate::node_shutdown::ShutdownFlag;
 
 #[tokio::test]
 async fn a_question_is_answered_once() {
-    let (reports, mut reader) = inputs(true);
+    let (shutdown, goes) = ShutdownFlag::new();
+    let (reports, mut reader) = inputs(true, goes);
     let mut node = reports.node.clone().expect("a cluster");
     assert_eq!(reader.news().map(|news| news.answered), Some(0));
     assert_eq!((reader.ask(), reader.ask()), (1, 2));
@@ -17,14 +19,14 @@ async fn a_question_is_answered_once() {
     assert_eq!((news.answered, news.node.is_some()), (2, true));
     assert!(tokio::time::timeout(std::time::Duration::ZERO, node.asked()).await.is_err());
     reports.set_conditions(vec!["MemoryPressure".to_owned()]);
-    reports.set_shutting_down(true);
+    shutdown.set(true);
     assert!(reader.is_shutting_down());
     assert_eq!(reader.conditions(), ["MemoryPressure"]);
 }
 
 #[test]
 fn without_a_server_nobody_is_asked() {
-    let (reports, reader) = inputs(false);
+    let (reports, reader) = inputs(false, ShutdownFlag::new().1);
     assert!(reports.node.is_none());
     assert_eq!((reader.ask(), reader.news()), (0, None));
     assert!(!reader.is_shutting_down() && reader.conditions().is_empty());

@@ -11,7 +11,8 @@ use crate::container_manager::allocatable::Allocatable;
 use crate::metrics::Metrics;
 use crate::ports::{Fs, RealFs};
 
-const NODE: Option<Allocatable> = Some(Allocatable { cpu_milli: 1000, memory_bytes: 1 << 30 });
+const NODE: Option<Allocatable> =
+    Some(Allocatable { cpu_milli: 1000, memory_bytes: 1 << 30, storage_bytes: 0 });
 
 fn set(pods: &[DesiredPod]) -> Arc<PodSet> {
     let pods = pods.iter().map(|pod| (pod.uid().clone(), pod.clone())).collect();

@@ -8,7 +8,7 @@ use crate::allocation::PendingReason;
 use crate::allocation::plan::{Known, Review, review};
 use crate::container_manager::allocatable::Allocatable;
 
-const NODE: Allocatable = Allocatable { cpu_milli: 2000, memory_bytes: 1 << 30 };
+const NODE: Allocatable = Allocatable { cpu_milli: 2000, memory_bytes: 1 << 30, storage_bytes: 0 };
 
 struct Fact {
     asked: DesiredPod,

@@ -70,7 +70,7 @@ fn bench(pod: DesiredPod) -> Bench {
         recorder: recorder.clone(),
         progress: board.clone(),
         images,
-        admission: crate::admission::inputs(false).1,
+        admission: crate::admission::inputs(false, crate::node_shutdown::ShutdownFlag::new().1).1,
         allocations: Allocations::load(&ports.fs, dir.path(), metrics.resizes.clone()),
         volumes: Volumes::new(
             &ports,

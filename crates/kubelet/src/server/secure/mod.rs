@@ -94,7 +94,7 @@ pub async fn serve(
         spawn: Arc::new(move |work| drop(spawner.spawn(work))),
     };
     let fs = Arc::clone(&local.fs);
-    let stats = NodeStats::new(local.clone(), cgroups, Path::new(CGROUPS));
+    let stats = NodeStats::new(&local, cgroups, Path::new(CGROUPS));
     let SecureSettings { configz, flags, command, handlers, .. } = settings;
     let started = now;
     let viewer = NodeViewer { local, configz, flags, command, handlers, started, verbosity, stats };

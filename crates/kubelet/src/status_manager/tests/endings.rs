@@ -32,6 +32,31 @@ fn a_pod_that_the_agent_ends_has_failed_and_says_why() {
     assert_eq!(outcome(&later.sees("app exited=137")), expected, "it is told to the end");
 }
 
+/// Beside what others say, and in place of what they said of the same.
+#[test]
+fn a_pod_that_the_node_ends_for_its_own_sake_has_a_condition_for_it() {
+    let mut case = Case::new("Always | app |").ended("Terminated", "the node goes");
+    let told = |status: &PodStatus| {
+        let mut all = status.conditions.iter().flatten();
+        let found = all.find(|c| c.type_ == "DisruptionTarget")?;
+        let words = [&found.reason, &found.message];
+        let words: Vec<_> = words.into_iter().flatten().map(String::as_str).collect();
+        Some(format!("{}: {}", found.status, words.join(": ")))
+    };
+    assert_eq!(told(&case.sees("app running")), None, "nobody asked for one");
+    if let Some(ended) = &mut case.ended {
+        ended.disruption = Some("the node goes".to_owned());
+    }
+    let expected = Some("True: TerminationByKubelet: the node goes".to_owned());
+    assert_eq!(told(&case.sees("app running")), expected);
+    let ended = case.ended.clone();
+    let later = case.then("app running");
+    assert_eq!(told(&later.sees("app exited=137")), expected, "as long as the reason is told");
+    let over = Case::new("Never | app |").then("app exited=0");
+    let over = Case { ended, ..over };
+    assert_eq!(told(&over.sees("app exited=0")), None, "it succeeded before");
+}
+
 #[test]
 fn a_pod_that_is_over_is_not_ended_again() {
     let case = Case::new("Never | app |").then("app exited=0").ended(DEADLINE.0, DEADLINE.1);

@@ -161,7 +161,33 @@ fn ends_that_nobody_saw_are_not_blamed_on_a_kill() {
 
 #[test]
 fn pods_that_the_agent_failed_say_why_and_what_to_do() {
+    let evicted = |message: &str| Ended {
+        reason: "Evicted".to_owned(),
+        message: message.to_owned(),
+        before_anything: false,
+        disruption: None,
+    };
     for (ended, needles) in [
+        (
+            evicted("Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". "),
+            [
+                "The pod has failed: Evicted.",
+                "Usage of EmptyDir volume \"v\" exceeds the limit",
+                "Raise the volume's emptyDir.sizeLimit",
+            ],
+        ),
+        (
+            evicted("Container app exceeded its local ephemeral storage limit \"1Mi\". "),
+            [
+                "The pod has failed: Evicted.",
+                "Container app exceeded",
+                "more than its resources.limits.ephemeral-storage",
+            ],
+        ),
+        (
+            evicted("The node was low on resource: memory. "),
+            ["The pod has failed: Evicted.", "low on resource", "lower what pods use"],
+        ),
         (
             Ended::sandbox_lost(),
             [
