@@ -83,7 +83,6 @@ impl Facts for NodeFactsReader {
                 storage: self.storage.iter().filter_map(|told| told.borrow().clone()).collect(),
                 soft: self.certificates.warning(),
                 shutdown: goes.then(|| NOT_READY.to_owned()),
-                ..Troubles::default()
             },
         }
     }

@@ -9,8 +9,8 @@ use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind};
 
 use super::format::KINDS;
 use crate::object_cache::pod_objects;
-use crate::status_manager::{is_owned_condition, is_terminal};
 use crate::settings::Settings;
+use crate::status_manager::{is_owned_condition, is_terminal};
 use crate::volume_manager::attach::NodeView;
 use crate::volume_manager::desired::{self, NodeFacts};
 

@@ -193,9 +193,9 @@ impl ClaimSpec {
         let capacity =
             volume.capacity.as_ref().and_then(|all| Quantity::parse(&all.get("storage")?.0));
         let Some(csi) = volume.csi else { return Err(failed(Unusable::Kind(name))) };
-        // Whether a driver mounts with a label is CSIDriver's `seLinuxMount`, false unless
-        // a cluster says otherwise; nobody asks it yet.
-        let label_for_driver = self.labels.for_mount(false, &modes);
+        let described = get(&driver_key(&csi.driver));
+        let mounts_labels = Policy::of(described.as_deref()).mounts_labels;
+        let label_for_driver = self.labels.for_mount(mounts_labels, &modes);
         Ok(Resolved::Driver(Arc::new(CsiSpec {
             driver: csi.driver,
             handle: csi.volume_handle,

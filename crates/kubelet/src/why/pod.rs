@@ -152,9 +152,6 @@ fn queued(facts: &WhyFacts<'_>) -> Option<Finding> {
             return Some(rejected::answer(reason, refused, facts.pod));
         }
         let advice = match reason {
-            "Preempting" => {
-                "A critical pod needed the room. Give this one a higher priority, ask for less, or make it anew when there is room."
-            }
             "DeadlineExceeded" => {
                 "Raise spec.activeDeadlineSeconds, or remove it, if the pod needs longer."
             }
@@ -163,7 +160,7 @@ fn queued(facts: &WhyFacts<'_>) -> Option<Finding> {
             }
             "Evicted" => evicted(message),
             "Preempting" => {
-                "A pod that the node cannot do without took its place: create the pod again, where there is room for it."
+                "A critical pod needed the room. Give this one a higher priority, ask for less, or make it anew when there is room."
             }
             "Terminated" => {
                 "The machine was being shut down: create the pod again. One of a manifest starts with the node."

@@ -59,6 +59,8 @@ pub struct Policy {
     pub tokens: Vec<(String, i64)>,
     /// It is given them with the secrets.
     pub tokens_in_secrets: bool,
+    /// It mounts with the SELinux label that it is given.
+    pub mounts_labels: bool,
     /// Which lives its volumes may have: none are listed if nothing describes it.
     lives: Lives,
 }
@@ -90,6 +92,7 @@ impl Policy {
             republish: false,
             tokens: Vec::new(),
             tokens_in_secrets: false,
+            mounts_labels: false,
             lives: Lives::NoObject,
         }
     }
@@ -113,6 +116,7 @@ impl Policy {
                 .map(|token| (token.audience, token.expiration_seconds.unwrap_or_default()))
                 .collect(),
             tokens_in_secrets: spec.service_account_token_in_secrets.unwrap_or(false),
+            mounts_labels: spec.se_linux_mount.unwrap_or(false),
             lives: match spec.volume_lifecycle_modes {
                 // As an API server would have set it.
                 None => Lives::Only(vec![Life::Persistent.as_str().to_owned()]),
@@ -257,11 +261,12 @@ mod tests {
     #[test]
     fn an_object_says_what_the_driver_wants() {
         let spec = r#"{"attachRequired":false,"podInfoOnMount":true,"fsGroupPolicy":"File",
-            "requiresRepublish":true,"serviceAccountTokenInSecrets":true,
+            "requiresRepublish":true,"serviceAccountTokenInSecrets":true,"seLinuxMount":true,
             "tokenRequests":[{"audience":"a","expirationSeconds":600},{"audience":""}],
             "volumeLifecycleModes":["Persistent","Ephemeral"]}"#;
         let policy = Policy::of(Some(&object(&[("spec", spec)])));
         assert!(!policy.attach && policy.republish && policy.tokens_in_secrets);
+        assert!(policy.mounts_labels && !Policy::undescribed().mounts_labels);
         assert_eq!((policy.pod_info, policy.group), ((true, true), GroupPolicy::File));
         assert_eq!(policy.tokens, [("a".to_owned(), 600), (String::new(), 0)]);
         assert_eq!(policy.check("d", Life::Ephemeral), Ok(()));
