@@ -11,8 +11,11 @@ use super::suite::{Outcome, Outcomes};
 /// What people wrote below this line stays.
 const NOTES: &str = "## Why specs do not pass\n";
 
+/// Whether a spec of this name belongs to a group.
+type IsIn = fn(&str) -> bool;
+
 /// The groups that are counted.
-const GROUPS: [(&str, fn(&str) -> bool); 2] = [
+const GROUPS: [(&str, IsIn); 2] = [
     ("`[NodeConformance]`", |name| name.contains("[NodeConformance]")),
     ("sig-node `[Conformance]`", |name| {
         name.starts_with("[sig-node]") && name.contains("[Conformance]")
@@ -69,7 +72,7 @@ fn render(results: &[(&str, Outcomes)]) -> String {
     out
 }
 
-fn count(all: &Outcomes, is_in: fn(&str) -> bool) -> String {
+fn count(all: &Outcomes, is_in: IsIn) -> String {
     let of = |state: &str| all.iter().filter(|(name, o)| is_in(name) && o.state == state).count();
     let total = all.keys().filter(|name| is_in(name)).count();
     format!("{} of {total} passed, {} skipped", of("passed"), of("skipped"))

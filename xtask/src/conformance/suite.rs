@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -82,7 +82,7 @@ impl Suite {
         Ok(outcomes)
     }
 
-    fn command(&self, focus: &str, report: &PathBuf) -> Command {
+    fn command(&self, focus: &str, report: &Path) -> Command {
         let mut command = Command::new(&self.program);
         command
             .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
@@ -100,7 +100,7 @@ fn literal(name: &str) -> String {
     name.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-fn read(report: &PathBuf) -> Result<Outcomes> {
+fn read(report: &Path) -> Result<Outcomes> {
     let text = fs::read(report).with_context(|| format!("cannot read {}", report.display()))?;
     let suites: Value = serde_json::from_slice(&text).context("a report of e2e.test")?;
     let specs = suites.as_array().into_iter().flatten();

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 mod bound;
+mod unusable;
 
 use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, NodeSelector, ObjectReference, PersistentVolumeClaimSpec,
@@ -26,6 +27,7 @@ use super::csi::{
 use super::layout::VolumeName;
 use super::network::{self, DiskSpec, ShareSpec};
 use super::selinux::Labels;
+pub use unusable::Unusable;
 
 /// A volume that a pod names by a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -393,96 +395,6 @@ pub enum ClaimError {
         /// The pod's name.
         pod: String,
     },
-}
-
-/// Why a claim stands for no volume.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
-    /// There is no such claim.
-    #[error("failed to fetch PVC{at}: {kind} {name:?} not found")]
-    NoClaim {
-        /// Where it was looked for.
-        at: &'static str,
-        /// Its kind, as it is called there.
-        kind: &'static str,
-        /// Its name.
-        name: String,
-    },
-    /// There is no such volume.
-    #[error("failed to fetch PV {name}{at}: {kind} {name:?} not found")]
-    NoVolume {
-        /// Where it was looked for.
-        at: &'static str,
-        /// Its kind, as it is called there.
-        kind: &'static str,
-        /// Its name.
-        name: String,
-    },
-    /// The claim goes, and nothing keeps it.
-    #[error("PVC is being deleted")]
-    Deleted,
-    /// The cluster has found no volume for it yet.
-    #[error("PVC is not bound")]
-    Unbound,
-    /// It is said to be bound, to nothing.
-    #[error("PVC has empty pvc.Spec.VolumeName")]
-    Nameless,
-    /// The volume knows nothing of the claim.
-    #[error(
-        "found PV object {0} but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to \
-         the claim"
-    )]
-    NoReference(String),
-    /// The volume is bound to another claim, perhaps an earlier one of the name.
-    #[error(
-        "found PV object {volume} but its pv.Spec.ClaimRef.UID {bound} does not point to \
-         claim.UID {claim}"
-    )]
-    OtherReference {
-        /// The volume.
-        volume: String,
-        /// The claim it is bound to.
-        bound: String,
-        /// The one that is meant.
-        claim: String,
-    },
-    /// The volume is not for this claim.
-    #[error(
-        "PVC is not bound: volume {volume:?} is for claim {claim:?}; correct claimRef of the one \
-         or volumeName of the other"
-    )]
-    ForAnother {
-        /// The volume.
-        volume: String,
-        /// Whom it is for.
-        claim: String,
-    },
-    /// The volume cannot be used as the claim wants.
-    #[error("PVC is not bound: volume {volume:?} has no access mode {mode}")]
-    NoMode {
-        /// The volume.
-        volume: String,
-        /// What it lacks.
-        mode: String,
-    },
-    /// The claim is for a device and the volume is none, or the reverse.
-    #[error("PVC is not bound: volume {volume:?} has another volumeMode than the claim")]
-    OtherMode {
-        /// The volume.
-        volume: String,
-    },
-    /// The volume is a path of the host, which is never a device.
-    #[error(
-        "volume {0:?} is a hostPath, which cannot have volumeMode Block; name the device in \
-         `local` instead"
-    )]
-    NotBlock(String),
-    /// The volume's path is of a type that does not exist.
-    #[error("{0}")]
-    Type(String),
-    /// Nobody here can mount the volume.
-    #[error("volume {0:?} is of no kind that this release has")]
-    Kind(String),
 }
 
 /// What a cluster says of a driver, and the tokens that it wants of a pod.
