@@ -114,7 +114,7 @@ fn a_refused_update_is_tried_again_and_holds_nothing_up() {
 
 #[test]
 fn what_does_not_fit_waits_until_there_is_room() {
-    let room = Allocatable { cpu_milli: 10_000, memory_bytes: 100 << 20 };
+    let room = Allocatable { cpu_milli: 10_000, memory_bytes: 100 << 20, storage_bytes: 0 };
     let mut node = SimWorld::new(1).settings(|settings| settings.allocatable = room);
     node.start_agent();
     let other = PodTemplate { name: "other".to_owned(), ..sized(60).with_uid("other") };
@@ -139,7 +139,7 @@ fn what_does_not_fit_waits_until_there_is_room() {
 
 #[test]
 fn room_that_a_pod_gives_back_goes_to_the_one_that_waits() {
-    let room = Allocatable { cpu_milli: 10_000, memory_bytes: 100 << 20 };
+    let room = Allocatable { cpu_milli: 10_000, memory_bytes: 100 << 20, storage_bytes: 0 };
     let mut node = SimWorld::new(1).settings(|settings| settings.allocatable = room);
     node.start_agent();
     let other = |mib: i64| PodTemplate { name: "other".to_owned(), ..sized(mib).with_uid("other") };
