@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet_model::{
-    Action, BackoffPolicy, ContainerId, ContainerName, DesiredPod, EventType, FullName, Grace,
-    Mono, ObservedPod, PodResources, PodUid, ProbeResults, Steps, Waiting,
+    Action, BackoffPolicy, ContainerId, ContainerName, DesiredPod, FullName, Grace, Mono,
+    ObservedPod, PodResources, PodUid, ProbeResults, Steps, Waiting,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -13,13 +13,10 @@ use super::Shared;
 use super::kill::KillOrder;
 use super::volumes::FollowedObjects;
 use crate::allocation::{Refusal, Resize};
-use crate::node_shutdown;
 use crate::pleg::{PodWatch, RuntimeState};
-use crate::pod_plan::{self, Deadline, Ending, Memory, PlanContext, Termination};
+use crate::pod_plan::{self, Ending, Memory, PlanContext, Termination};
 use crate::probe_manager::ProbeWatch;
-use crate::runtime_manager::ActionError;
-use crate::runtime_manager::refusal;
-use crate::status_manager::{Ended, Facts, Stage, generate, is_terminal, start_time};
+use crate::status_manager::{Ended, Facts, Stage, generate, is_terminal};
 use crate::volume_manager::VolumeWatch;
 
 /// What a worker is told.
@@ -308,61 +305,6 @@ impl Worker {
                 self.shared.probes.retrigger_readiness(&self.uid, &container.name);
             }
         }
-    }
-
-    /// A pod that this node can never run as it is written fails before anything
-    /// of it is made.
-    fn refuse_what_cannot_run(&mut self, pod: &DesiredPod, seen: &ObservedPod) {
-        if self.ended.is_some() || !seen.is_gone() {
-            return;
-        }
-        let of_shutdown = || {
-            let (reason, message) = node_shutdown::REFUSED;
-            let is = self.shared.shutting_down.is_shutting_down();
-            is.then(|| refusal::Refusal { reason, message: message.to_owned() })
-        };
-        let refused = refusal::of_node(pod, &self.shared.settings).or_else(of_shutdown);
-        if let Some(refusal::Refusal { reason, message }) = refused {
-            tracing::warn!(pod = %pod.full_name(), reason, message, "pod refused: it cannot run here");
-            self.record(pod, EventType::Warning, reason, message.clone());
-            self.ended = Some(Ended::rejected(reason, &message));
-        }
-    }
-
-    /// What the runtime can never give the pod, it need not be asked for again.
-    pub(super) fn note_refusal(&mut self, order: &Order, failure: &ActionError) {
-        let ActionError::Refused { reason: reason @ refusal::STRICT_GROUPS, message } = failure
-        else {
-            return;
-        };
-        if order.pod.is_some() {
-            self.ended = Some(Ended::rejected(reason, message));
-        }
-    }
-
-    /// When the pod's time is up; ends it if that is now.
-    fn watch_deadline(&mut self, pod: &DesiredPod, seen: &ObservedPod) -> Option<Mono> {
-        let before = self.shared.statuses.get(&self.uid);
-        let wall = self.shared.ports.clock.wall();
-        let start = start_time(before.as_deref(), seen, wall);
-        match pod_plan::deadline(pod, Some(start), wall) {
-            Deadline::None => None,
-            Deadline::In(left) => Some(self.now() + left),
-            Deadline::Passed => {
-                let ended = Ended::deadline_exceeded();
-                self.record(pod, EventType::Normal, "DeadlineExceeded", ended.message.clone());
-                self.ended = Some(ended);
-                None
-            }
-        }
-    }
-
-    /// Ends a pod that can neither go on nor start over.
-    fn fail_cut_off(&mut self, pod: &DesiredPod) {
-        let ended = Ended::sandbox_lost();
-        tracing::warn!(pod = %pod.full_name(), "pod failed: its sandbox was lost and it never restarts");
-        self.record(pod, EventType::Warning, "SandboxLost", ended.message.clone());
-        self.ended = Some(ended);
     }
 
     fn decide_live(&mut self, pod: &DesiredPod, seen: &ObservedPod, evicted: bool) -> Decision {
