@@ -101,8 +101,6 @@ fn of_volumes_images_empty_dirs_and_host_paths_pass() {
             "volumes:\n- {name: a, emptyDir: {sizeLimit: 1Gi}}\n- {name: b, emptyDir: {medium: HugePages, sizeLimit: 1Gi}}\n- {name: c, downwardAPI: {}}\n- {name: d, gitRepo: {repository: r}}",
         ),
         expect![[r#"
-            line 10, column 37: spec.volumes[0].emptyDir.sizeLimit: not supported by this release
-            line 11, column 56: spec.volumes[1].emptyDir.sizeLimit: not supported by this release
             line 13, column 24: spec.volumes[3].gitRepo: not supported by this release; removed from Kubernetes: clone in an init container instead"#]],
     );
 }
