@@ -188,9 +188,9 @@ fn the_order_of_the_questions() {
 
 #[test]
 fn a_field_that_nobody_acts_on_comes_first() {
-    let odd = json!({"app": {"securityContext": {"windowsOptions": {"hostProcess": true}}}});
+    let odd = json!({"app": {"resources": {"claims": [{"name": "c"}]}}});
     let text = world().judge(pod("a", odd));
-    assert!(text.starts_with("Unsupported: spec.containers[0].securityContext"), "{text}");
+    assert!(text.starts_with("Unsupported: spec.containers[0].resources.claims"), "{text}");
     // What admission itself sees to is no such field.
     let counted = asks(json!({"example.com/gpu": "1", "ephemeral-storage": "1Gi"}));
     assert_eq!(world().judge(pod("a", counted)), "admit");
