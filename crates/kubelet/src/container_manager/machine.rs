@@ -17,9 +17,10 @@ pub fn capacity(root: &Path) -> Capacity {
     }
 }
 
-/// Bytes of the file system that holds this directory; `None` if it cannot be asked.
+/// Bytes of the file system that this directory lies on, or will; `None` if that cannot be
+/// asked.
 pub fn disk_bytes(dir: &Path) -> Option<u64> {
-    let disk = rustix::fs::statvfs(dir).ok()?;
+    let disk = dir.ancestors().find_map(|dir| rustix::fs::statvfs(dir).ok())?;
     disk.f_blocks.checked_mul(disk.f_frsize)
 }
 

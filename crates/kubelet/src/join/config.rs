@@ -184,7 +184,7 @@ pub(super) fn reserved(config: &Config, flags: &Flags) -> Reserved {
     let positive = |amount: i64| u64::try_from(amount).unwrap_or_default();
     let disk = both.into_iter().map(|map| disk_reserved(map.as_ref()));
     let disk = disk.fold(0, u64::saturating_add);
-    let total = disk_of(&flags.root_dir).unwrap_or_default();
+    let total = disk_bytes(&flags.root_dir).unwrap_or_default();
     Reserved {
         cpu_milli: positive(sum(|amounts| amounts.cpu_milli)),
         memory_bytes: positive(
@@ -197,14 +197,9 @@ pub(super) fn reserved(config: &Config, flags: &Flags) -> Reserved {
 /// Bytes of the node's own disk that pods may use; nothing where that is not limited.
 pub(crate) fn storage_bytes(config: &Config, flags: &Flags) -> i64 {
     let limited = config.wire().local_storage_capacity_isolation.unwrap_or(true);
-    let has = disk_of(&flags.root_dir).filter(|_| limited).unwrap_or_default();
+    let has = disk_bytes(&flags.root_dir).filter(|_| limited).unwrap_or_default();
     let left = has.saturating_sub(reserved(config, flags).ephemeral_storage_bytes);
     i64::try_from(left).unwrap_or(i64::MAX)
-}
-
-/// Size of the disk that a directory lies on, or will.
-fn disk_of(dir: &Path) -> Option<u64> {
-    dir.ancestors().find_map(disk_bytes)
 }
 
 fn disk_reserved(map: Option<&BTreeMap<String, String>>) -> u64 {

@@ -48,7 +48,8 @@ mod tests {
 
     #[test]
     fn this_machine_takes_pods() {
-        let args = ["--node-labels=zone=a"].map(Into::into);
+        // At the first start that directory is not there yet.
+        let args = ["--node-labels=zone=a", "--root-dir=/var/lib/no-such-klet"].map(Into::into);
         let host = kubelet_config::Host { cgroup_v2: true, online_cpus: None };
         let loaded = kubelet_config::load(args, &kubelet_config::Disk, &host).expect("flags");
         let (config, flags) = (loaded.config.expect("a configuration"), loaded.flags);
@@ -58,6 +59,7 @@ mod tests {
         assert_eq!(node.labels["kubernetes.io/hostname"], "n1");
         assert_eq!((&*node.labels["kubernetes.io/os"], &*node.labels["zone"]), ("linux", "a"));
         assert!(node.allocatable["cpu"] >= 1000 && node.allocatable["memory"] > 1 << 20);
+        assert!(node.allocatable["ephemeral-storage"] > 0);
         assert_eq!(node.allocatable["pods"], 110);
         assert!(rules.pod_level_resources && !rules.compares_taints);
         assert!(rules.declared_features.is_some());
