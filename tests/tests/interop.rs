@@ -93,6 +93,10 @@ fn kubectl_works_on_its_pods() -> Result<()> {
     ensure!(plane.kubectl(&["exec", "a", "--", "cat", "/tmp/file"])? == "copied", "cp");
 
     port_forward(&plane)?;
+    attach(&plane, &node)?;
+    older_logs(&plane, &node)?;
+    resize(&plane, &node)?;
+    figures(&plane, &node)?;
     debug(&plane, &node)?;
     readiness_gate(&plane, &node)?;
 
@@ -120,6 +124,79 @@ fn port_forward(plane: &ControlPlane) -> Result<()> {
     let text = told?;
     ensure!(text.contains("web"), "port-forward: {text:?}");
     Ok(())
+}
+
+fn attach(plane: &ControlPlane, node: &Node) -> Result<()> {
+    let mut echo = pod("echo", "n1", "while read line; do echo got $line; done");
+    echo["spec"]["containers"][0]["stdin"] = json!(true);
+    plane.apply(&echo)?;
+    plane.wait_ready("pod", "echo", node)?;
+    let mut child = plane.kubectl_command(&["attach", "-i", "echo"]);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let told = || -> Result<String> {
+        child.stdin.as_mut().context("stdin")?.write_all(b"word\n")?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().context("stdout")?).read_line(&mut line)?;
+        Ok(line)
+    }();
+    child.kill()?;
+    child.wait()?;
+    let told = told?;
+    ensure!(told == "got word\n", "attach: {told:?}");
+    Ok(())
+}
+
+/// Logs that are followed to their end, and those of the container before.
+fn older_logs(plane: &ControlPlane, node: &Node) -> Result<()> {
+    let mut again = pod("again", "n1", "echo one; sleep 2; echo two");
+    again["spec"]["restartPolicy"] = json!("Always");
+    plane.apply(&again)?;
+    node.eventually("its log", || {
+        let followed = plane.kubectl(&["logs", "-f", "again"])?;
+        ensure!(followed.starts_with("one"), "it said {followed:?}");
+        Ok(())
+    })?;
+    node.eventually("the log of the container before", || {
+        let before = plane.kubectl(&["logs", "-p", "again"])?;
+        ensure!(before == "one\ntwo", "it said {before:?}");
+        Ok(())
+    })
+}
+
+/// In place: the container keeps its id, and its status tells what it has now.
+fn resize(plane: &ControlPlane, node: &Node) -> Result<()> {
+    let mut sized = pod("sized", "n1", "exec sleep 1000");
+    sized["spec"]["containers"][0]["resources"] =
+        json!({"requests": {"cpu": "50m"}, "limits": {"cpu": "100m"}});
+    plane.apply(&sized)?;
+    let before = plane.wait_ready("pod", "sized", node)?;
+    let more = r#"{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"60m"},"limits":{"cpu":"200m"}}}]}}"#;
+    plane.kubectl(&["patch", "pod", "sized", "--subresource=resize", "-p", more])?;
+    node.eventually("the new size", || {
+        let pod = plane.get("pod", "sized")?;
+        let of = |pod: &Value| pod["status"]["containerStatuses"][0].clone();
+        let (now, before) = (of(&pod), of(&before));
+        ensure!(now["resources"]["limits"]["cpu"] == "200m", "{now:#}");
+        ensure!(now["allocatedResources"]["cpu"] == "60m", "{now:#}");
+        ensure!(now["containerID"] == before["containerID"], "{now:#}");
+        ensure!(now["restartCount"] == 0, "{now:#}");
+        Ok(())
+    })
+}
+
+/// What `kubectl top` is told: metrics servers read this of each node.
+fn figures(plane: &ControlPlane, node: &Node) -> Result<()> {
+    node.eventually("figures of the pod", || {
+        let all = plane.kubectl(&["get", "--raw", "/api/v1/nodes/n1/proxy/metrics/resource"])?;
+        for of in ["container_cpu_usage_seconds_total", "container_memory_working_set_bytes"] {
+            let line = all.lines().find(|line| {
+                line.starts_with(of) && line.contains("pod=\"a\"") && !line.contains("} 0 ")
+            });
+            ensure!(line.is_some(), "no {of} of a: {all}");
+        }
+        ensure!(all.contains("node_memory_working_set_bytes"), "{all}");
+        Ok(())
+    })
 }
 
 /// An ephemeral container that only an API server can bring.
@@ -281,6 +358,33 @@ fn a_deployment_rolls_out() -> Result<()> {
         ensure!(left.is_empty(), "left: {left}");
         Ok(())
     })
+}
+
+/// The API server's own store goes and comes back: no container notices.
+#[test]
+fn a_restart_of_etcd_disturbs_no_pod() -> Result<()> {
+    let Some(binaries) = control_plane::binaries("a_restart_of_etcd_disturbs_no_pod") else {
+        return Ok(());
+    };
+    let dir = tempfile::tempdir()?;
+    let (mut node, mut plane) = start(&binaries, dir.path())?;
+    node.klet.launch()?;
+    node.klet.wait_healthy()?;
+    plane.wait_ready("node", "n1", &node)?;
+    plane.apply(&pod("stays", "n1", "exec sleep 1000"))?;
+    plane.apply(&pod("goes", "n1", "exec sleep 1000"))?;
+    plane.wait_ready("pod", "stays", &node)?;
+    plane.wait_ready("pod", "goes", &node)?;
+    let before = (node.instances()?, traces(&plane, "stays")?);
+    plane.restart_etcd(Duration::from_secs(20))?;
+    let now = (node.instances()?, traces(&plane, "stays")?);
+    assert_eq!(now, before, "etcd was away");
+    plane.kubectl(&["delete", "pod", "goes", "--wait=true", "--timeout=60s"])?;
+    plane.apply(&pod("comes", "n1", "exec sleep 1000"))?;
+    plane.wait_ready("pod", "comes", &node)?;
+    plane.wait_ready("node", "n1", &node)?;
+    assert_eq!(traces(&plane, "stays")?, before.1);
+    Ok(())
 }
 
 /// What a conformance run of upstream's suite takes is too long for here: see

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use testkit::huge_pages::HugePages;
 use testkit::{Node, PodManifest};
 
 const STAYS: &str = "trap 'exit 0' TERM; echo up; while true; do sleep 0.1; done";
@@ -77,7 +78,7 @@ fn sized(name: &str, resources: Value) -> PodManifest {
 #[test]
 fn control_groups() -> Result<()> {
     let node = Node::start()?;
-    let v2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    let v2 = is_v2();
     let full = json!({"cpu": "250m", "memory": "64Mi"});
     node.manifests.put_pod(&sized("sure", json!({"limits": full})))?;
     node.manifests.put_pod(&sized("hopes", json!({"requests": {"cpu": "100m"}})))?;
@@ -138,19 +139,15 @@ fn control_groups() -> Result<()> {
 }
 
 #[test]
-fn overhead_processes_and_large_pages() -> Result<()> {
+fn overhead_and_processes() -> Result<()> {
     let node = Node::start_configured(json!({"podPidsLimit": 40}))?;
-    let v2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    let v2 = is_v2();
     let limits = json!({"limits": {"cpu": "250m", "memory": "64Mi"}});
     let overhead = json!({"cpu": "500m", "memory": "32Mi"});
     node.manifests.put_pod(&sized("heavy", limits.clone()).spec("overhead", overhead))?;
-    let large = json!({"cpu": "250m", "memory": "64Mi", "hugepages-2Mi": "4Mi"});
-    node.manifests.put_pod(&sized("large", json!({"limits": large})))?;
-    let root = node.containerd.cgroup_root();
-    let group = |uid: &str| Group { v2, name: format!("{root}/kubepods/pod{uid}") };
 
     // The container keeps its own limit; what its sandbox costs is the pod's.
-    let heavy = group(&node.wait_running("heavy")?.uid);
+    let heavy = group_of(&node, &node.wait_running("heavy")?.uid);
     let memory = 96 * 1024 * 1024;
     assert_eq!(heavy.read("memory", "memory.limit_in_bytes", "memory.max")?, memory.to_string());
     let quota = if v2 { "75000 100000" } else { "75000" };
@@ -166,20 +163,36 @@ fn overhead_processes_and_large_pages() -> Result<()> {
     let bomb = "for n in $(seq 60); do sleep 30 >/dev/null 2>&1 & done; echo all run";
     let bombed = node.run_in("heavy", "main", bomb);
     ensure!(!bombed.as_ref().is_ok_and(|text| text.contains("all run")), "{bombed:?}");
+    Ok(())
+}
 
+#[test]
+fn large_pages() -> Result<()> {
+    let Some(_pages) = HugePages::reserve("large_pages", 2)? else { return Ok(()) };
+    let node = Node::start()?;
+    let large = json!({"cpu": "250m", "memory": "64Mi", "hugepages-2Mi": "4Mi"});
+    node.manifests.put_pod(&sized("large", json!({"limits": large})))?;
     // Every size the machine has is limited, to nothing if it is not asked for.
     let large = node.wait_running("large")?;
     let sent = node.sent_config("large", "main")?["linux"]["resources"]["hugepage_limits"].clone();
     let sizes = fs::read_dir("/sys/kernel/mm/hugepages").map_or(0, |sizes| sizes.count());
     assert_eq!(sent.as_array().map_or(0, Vec::len), sizes, "{sent}");
-    if Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").exists() {
-        let two = sent.as_array().into_iter().flatten().find(|one| one["page_size"] == "2MB");
-        assert_eq!(two.map(|two| &two["limit"]), Some(&json!(4 * 1024 * 1024)), "{sent}");
-        let large = group(&large.uid);
-        if v2 || large.dir("hugetlb").exists() {
-            let limit = large.read("hugetlb", "hugetlb.2MB.limit_in_bytes", "hugetlb.2MB.max")?;
-            assert_eq!(limit, (4 * 1024 * 1024).to_string());
-        }
+    let two = sent.as_array().into_iter().flatten().find(|one| one["page_size"] == "2MB");
+    assert_eq!(two.map(|two| &two["limit"]), Some(&json!(4 * 1024 * 1024)), "{sent}");
+    let large = group_of(&node, &large.uid);
+    if is_v2() || large.dir("hugetlb").exists() {
+        let limit = large.read("hugetlb", "hugetlb.2MB.limit_in_bytes", "hugetlb.2MB.max")?;
+        assert_eq!(limit, (4 * 1024 * 1024).to_string());
     }
     Ok(())
+}
+
+fn is_v2() -> bool {
+    Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
+}
+
+/// The group of a pod that has a class of its own.
+fn group_of(node: &Node, uid: &str) -> Group {
+    let root = node.containerd.cgroup_root();
+    Group { v2: is_v2(), name: format!("{root}/kubepods/pod{uid}") }
 }

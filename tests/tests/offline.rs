@@ -102,6 +102,10 @@ fn pods_start_again_without_a_server_and_its_word_wins() -> Result<()> {
     let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": modes,
         "volumeName": "pv", "resources": {"requests": size}}});
     cluster.create("persistentvolumeclaims", claim)?;
+    // As the cluster's controllers do.
+    let bound = path("api/v1", "default", &["persistentvolumeclaims", "c", "status"]);
+    let phase = json!({"status": {"phase": "Bound"}});
+    cluster.api.ask(Call::patch(&bound, Patch::Merge, phase))?;
     let ports = json!([{"port": 80}]);
     let service =
         json!({"metadata": {"name": "db"}, "spec": {"clusterIP": "10.9.8.7", "ports": ports}});

@@ -5,6 +5,8 @@
 //! `KUBEBUILDER_ASSETS` names; without it such tests say that they were skipped. Listens
 //! on loopback only.
 
+mod etcd;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,6 +22,7 @@ use crate::node::{Node, NodeOptions};
 use crate::process::{self, Process};
 use crate::upstream;
 use crate::wait::eventually;
+use etcd::Etcd;
 
 /// Names the directory of the binaries.
 pub const VARIABLE: &str = "KUBEBUILDER_ASSETS";
@@ -45,7 +48,7 @@ pub struct ControlPlane {
     // In this order: whoever asks a server ends before it.
     others: Vec<Process>,
     apiserver: Process,
-    _etcd: Process,
+    etcd: Etcd,
     binaries: PathBuf,
     dir: PathBuf,
     authority: Authority,
@@ -62,17 +65,7 @@ impl ControlPlane {
         let ports = [reserve_port(0)?, reserve_port(0)?, reserve_port(0)?, reserve_port(0)?];
         let ports = ports.map(|(_, port)| port);
         let [clients, peers, secure, scheduler] = ports;
-        let etcd = format!("http://127.0.0.1:{clients}");
-        let etcd_process = Process::spawn(
-            "etcd",
-            Command::new(find(binaries, "etcd"))
-                .arg("--data-dir")
-                .arg(dir.join("etcd"))
-                .args(["--unsafe-no-fsync", "--listen-client-urls", &etcd])
-                .args(["--advertise-client-urls", &etcd, "--listen-peer-urls"])
-                .arg(format!("http://127.0.0.1:{peers}")),
-            &dir.join("etcd.log"),
-        )?;
+        let etcd = Etcd::start(find(binaries, "etcd"), dir, clients, peers)?;
         let write = |name: &str, text: &str| -> Result<PathBuf> {
             let path = dir.join(name);
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -88,7 +81,7 @@ impl ControlPlane {
         let token_key = write("tokens.key", &tokens.key)?;
         let mut command = Command::new(find(binaries, "kube-apiserver"));
         command
-            .arg(format!("--etcd-servers={etcd}"))
+            .arg(format!("--etcd-servers={}", etcd.url()))
             .arg(format!("--secure-port={secure}"))
             .args(["--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"])
             .arg(format!("--service-cluster-ip-range={SERVICES}"))
@@ -112,7 +105,7 @@ impl ControlPlane {
         let mut plane = Self {
             others: Vec::new(),
             apiserver,
-            _etcd: etcd_process,
+            etcd,
             binaries: binaries.to_owned(),
             dir: dir.to_owned(),
             authority,
@@ -159,6 +152,14 @@ impl ControlPlane {
             self.others.push(Process::spawn("kube-scheduler", &mut command, &log("scheduler"))?);
         }
         Ok(())
+    }
+
+    /// Ends etcd for that long. What was stored is there again afterwards.
+    pub fn restart_etcd(&mut self, away: Duration) -> Result<()> {
+        self.etcd.stop()?;
+        std::thread::sleep(away);
+        self.etcd.restart()?;
+        self.wait_ready()
     }
 
     /// Whether pods are scheduled and controllers at work.

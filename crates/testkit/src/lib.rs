@@ -26,6 +26,7 @@ pub mod host;
 pub mod http;
 pub mod https;
 pub mod https_client;
+pub mod huge_pages;
 pub mod image;
 pub mod klet;
 pub mod manifest;

@@ -19,7 +19,7 @@ use crate::{cleanup, host};
 
 /// Where instances live: in a place where only root makes directories. Short,
 /// because a unix socket path holds 107 bytes.
-const BASE: &str = "/run/klet-testkit";
+pub(crate) const BASE: &str = "/run/klet-testkit";
 
 /// 10.88.0.0/13 cut into /22s, each with room for some 1,000 pods.
 const SLOTS: u16 = 512;
@@ -115,7 +115,7 @@ const PASSABLE: u32 = 0o711;
 
 /// Makes the directory, or insists that nobody else could have made or filled
 /// it: what lies below is run, mounted and removed as root.
-fn claim(base: &Path) -> Result<()> {
+pub(crate) fn claim(base: &Path) -> Result<()> {
     match DirBuilder::new().mode(PASSABLE).create(base) {
         Err(err) if err.kind() != ErrorKind::AlreadyExists => {
             host::require_root()?;
