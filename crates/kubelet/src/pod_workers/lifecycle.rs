@@ -130,6 +130,10 @@ fn plan_starts(
             continue;
         }
         if held(pod.uid()) {
+            // What runs of it keeps its name, also before its turn has come.
+            if !never_ran {
+                taken.insert(pod.full_name());
+            }
             continue;
         }
         let free = !strangers.contains(pod.full_name()) && taken.insert(pod.full_name());

@@ -181,6 +181,10 @@ fn a_pod_that_is_not_admitted_yet_is_left_alone() {
     check("want a:web; held a:web; want b:db", expect!["start b"]);
     check("want a:web; held a:web; runs a:web", expect!["nothing"]);
     check("want a:web deleted=30; held a:web", expect!["start a"]);
+    // Its name is its own while it runs, or may.
+    check("want a:web; held a:web; runs a:web; want b:web http", expect!["nothing"]);
+    check("want a:web; held a:web; listed a:web; want b:web http", expect!["nothing"]);
+    check("want a:web; held a:web; left a:web; want b:web http", expect!["start b"]);
 }
 
 #[test]
