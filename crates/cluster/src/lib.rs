@@ -6,9 +6,10 @@
 //! anything about pods or containers. Upstream: pkg/kubelet/kubelet_node_status.go,
 //! pkg/kubelet/nodestatus, client-go tools/record, pkg/kubelet/util/manager,
 //! pkg/kubelet/token, pkg/kubelet/clustertrustbundle, pkg/kubelet/podcertificate,
-//! pkg/volume/csi/nodeinfomanager, client-go util/certificate.
+//! pkg/volume/csi/nodeinfomanager, pkg/volume/util (resizes), client-go util/certificate.
 
 pub mod certificates;
+pub mod claims;
 pub mod csi_node;
 pub mod events;
 pub mod node;

@@ -41,6 +41,15 @@ pub enum EventObject {
         /// `spec.ephemeralContainers{name}`.
         field_path: String,
     },
+    /// A claim of an API server.
+    Claim {
+        /// Uid.
+        uid: String,
+        /// Name.
+        name: String,
+        /// Namespace.
+        namespace: String,
+    },
 }
 
 impl EventObject {

@@ -73,6 +73,14 @@ pub(super) fn event(key: u64, event: &Event) -> EventReport {
             field_path,
             ..Involved::default()
         },
+        EventObject::Claim { uid, name, namespace } => Involved {
+            kind: "PersistentVolumeClaim".to_owned(),
+            api_version: "v1".to_owned(),
+            uid,
+            name,
+            namespace,
+            ..Involved::default()
+        },
     };
     EventReport {
         key,

@@ -24,6 +24,7 @@ use super::csi::{
     Access, CsiSpec, Grouping, Persistent, PodIdentity, PodTokens, Policy, attachment_id,
     driver_key, unique_name,
 };
+use super::growth::{Size, Sizes};
 use super::layout::VolumeName;
 use super::network::{self, DiskSpec, ShareSpec};
 use super::selinux::Labels;
@@ -218,6 +219,8 @@ impl ClaimSpec {
                 stage_secret: secret(csi.node_stage_secret_ref.as_ref()),
                 expand_secret: secret(csi.node_expand_secret_ref.as_ref()),
                 bytes: capacity.map(Quantity::units).filter(|bytes| *bytes > 0),
+                sizes: get(&self.claim)
+                    .and_then(|claim| Sizes::of(&claim, Size::of(volume.capacity.as_ref())?)),
                 label: label_for_driver.map_err(|why| failed(Unusable::Type(why)))?,
             }),
         })))

@@ -27,6 +27,7 @@ pub(super) use vol_data::{
     BadVolData, VOL_DATA_BYTES_MAX, VolData, attachment_id, hex_of, inline_handle,
 };
 
+use super::growth::Sizes;
 use super::layout::VolumeName;
 use super::selinux;
 
@@ -101,6 +102,8 @@ pub struct Persistent {
     pub expand_secret: Option<ObjectKey>,
     /// How large it is to be.
     pub bytes: Option<i64>,
+    /// What a cluster says of its size; nothing on a node of its own.
+    pub sizes: Option<Sizes>,
     /// The SELinux label it is mounted with, if its driver can do that.
     pub label: Option<String>,
 }
@@ -284,7 +287,9 @@ impl CsiSpec {
 
     /// How large it is to be, if the node has a say in that.
     pub(super) fn wanted_bytes(&self) -> Option<i64> {
-        self.persistent.as_ref()?.bytes.filter(|_| !self.read_only)
+        let persistent = self.persistent.as_ref()?;
+        let turn = persistent.sizes.as_ref().is_none_or(Sizes::is_turn);
+        persistent.bytes.filter(|_| !self.read_only && turn)
     }
 
     fn capability(&self, capabilities: &BTreeSet<NodeCapability>) -> VolumeCapability {

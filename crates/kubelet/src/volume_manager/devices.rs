@@ -25,6 +25,19 @@ type Table = BTreeMap<(String, String), Arc<Mutex<Device>>>;
 pub(super) struct Device {
     /// The driver has said that it is mounted.
     pub staged: bool,
+    /// What has come of making it larger.
+    pub growth: Growth,
+}
+
+/// What this life of the agent knows of the growth of a shared volume.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Growth {
+    /// How large the driver has made it.
+    pub bytes: Option<i64>,
+    /// The driver failed to grow it.
+    pub failed: bool,
+    /// The driver does not grow it while it is in use.
+    pub refused: bool,
 }
 
 impl Devices {
@@ -35,7 +48,9 @@ impl Devices {
             // What nobody has in hand and is not mounted is not worth a place.
             table.retain(|_, device| {
                 Arc::strong_count(device) > 1
-                    || device.try_lock().map_or(true, |device| device.staged)
+                    || device
+                        .try_lock()
+                        .map_or(true, |device| device.staged || device.growth != Growth::default())
             });
             let key = (driver.to_owned(), handle.to_owned());
             Arc::clone(table.entry(key).or_default())

@@ -60,6 +60,10 @@ pub(super) enum Doing {
     VerifyAttached,
     /// The cluster's work, if it leaves that to the node.
     AttachSelf,
+    /// A file system that has become larger.
+    Expand,
+    /// The same, for a device.
+    ExpandDevice,
 }
 
 impl Doing {
@@ -75,7 +79,18 @@ impl Doing {
             Self::AffinityOfDevice => "MapVolume.NodeAffinity check",
             Self::VerifyAttached => "VerifyControllerAttachedVolume",
             Self::AttachSelf => "AttachVolume.Attach",
+            Self::Expand => "MountVolume.Setup",
+            Self::ExpandDevice => "MapVolume.MarkVolumeAsMounted",
         }
+    }
+
+    /// That it failed.
+    pub(super) fn failed(self) -> String {
+        let more = match self {
+            Self::Expand | Self::ExpandDevice => " while expanding volume",
+            _ => "",
+        };
+        format!("{} failed{more}", self.as_str())
     }
 
     pub(super) fn step(self) -> Step {
@@ -84,8 +99,10 @@ impl Doing {
             Self::Affinity | Self::AffinityOfDevice => Step::Mount,
             Self::VerifyAttached => Step::AwaitAttach,
             Self::AttachSelf => Step::Attach,
-            Self::SetUp | Self::MountDevice | Self::Attach => Step::Mount,
-            Self::SetUpDevice | Self::MapPodDevice | Self::AttachDevice => Step::Map,
+            Self::SetUp | Self::MountDevice | Self::Attach | Self::Expand => Step::Mount,
+            Self::SetUpDevice | Self::MapPodDevice | Self::AttachDevice | Self::ExpandDevice => {
+                Step::Map
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ mod clean;
 pub mod csi;
 pub mod desired;
 mod devices;
+mod growth;
 mod ingredients;
 pub mod inventory;
 pub mod layout;
@@ -36,6 +37,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use cluster::claims::Claims;
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::{DesiredPod, Mono, PodUid};
@@ -322,6 +324,7 @@ impl Volumes {
             drivers: drivers.clone(),
             devices: devices.clone(),
             attachments: attachments.clone(),
+            claims: ports.api.clone().map(Claims::new),
             republish_every: settings.sync_frequency,
             clock: Arc::clone(&ports.clock),
             jitter: ports.jitter.clone(),

@@ -147,6 +147,8 @@ pub(super) enum Outcome {
     Made(Wanted, VolumeMountable, Option<String>),
     /// A volume has become this large.
     Grown(i64),
+    /// The cluster knows a volume to be this large; or it grows later if not all is done.
+    Sized(i64, bool),
     /// This is left.
     Left(BTreeSet<Found>),
     /// A volume is undone.
@@ -244,11 +246,20 @@ impl Observed {
         }
     }
 
+    /// How large a volume that is made is known to be.
+    pub(super) fn note_size(&mut self, name: &VolumeName, bytes: i64) {
+        if let Some(made) = self.made.get_mut(name) {
+            made.bytes = Some(bytes);
+        }
+    }
+
     /// An operation has ended.
     pub(super) fn note(&mut self, op: Op, outcome: Outcome, now: Mono) {
         let failed = match &outcome {
             Outcome::Failed(message) => Some((Doing::SetUp, message.clone())),
             Outcome::NotMade(doing, message) => Some((*doing, message.clone())),
+            // Not its turn yet: nothing to tell.
+            Outcome::Sized(_, false) => Some((Doing::SetUp, String::new())),
             _ => None,
         };
         if let Some((doing, message)) = failed {
@@ -266,10 +277,8 @@ impl Observed {
                 let made = Made { wanted, mountable, digest, bytes, at: now };
                 self.made.insert(name.clone(), made);
             }
-            (Op::Grow(name), Outcome::Grown(bytes)) => {
-                if let Some(made) = self.made.get_mut(name) {
-                    made.bytes = Some(bytes);
-                }
+            (Op::Grow(name), Outcome::Grown(bytes) | Outcome::Sized(bytes, _)) => {
+                self.note_size(name, bytes);
             }
             (Op::Look, Outcome::Left(mut left)) => {
                 left.append(&mut self.begun);
@@ -326,7 +335,8 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
         due = vec![Op::Share];
     }
     let paced = pace(due, observed, now);
-    problems.extend(paced.failed.iter().map(|(op, failure)| match op {
+    let told = paced.failed.iter().filter(|(_, failure)| !failure.message.is_empty());
+    problems.extend(told.map(|(op, failure)| match op {
         Op::SetUp(name) => set_up_problem(name, failure.doing, &failure.message),
         Op::Grow(name) => Problem {
             volume: name.to_string(),
@@ -476,6 +486,6 @@ fn set_up_problem(name: &VolumeName, doing: Doing, why: &str) -> Problem {
     Problem {
         volume: name.to_string(),
         step: doing.step(),
-        message: format!("{} failed for volume \"{name}\" : {why}", doing.as_str()),
+        message: format!("{} for volume \"{name}\" : {why}", doing.failed()),
     }
 }

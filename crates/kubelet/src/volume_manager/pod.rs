@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::claims::Claims;
 use futures_util::future::join_all;
 use kubelet_model::{EventObject, EventType, Mono, ObjectKey, PodUid};
 use tokio::sync::{Notify, watch};
@@ -16,11 +17,13 @@ use tokio::time::sleep;
 
 use super::attach::{Attachments, NodeView};
 use super::clean::Place;
-use super::desired::Wanted;
+use super::csi::CsiSpec;
+use super::desired::{PodVolumes, Wanted};
 use super::devices::Devices;
+use super::growth::Grower;
 use super::layout::{PodLayout, VolumeName};
-use super::plan::{self, Contents, Goal, Ingredients, Lack, Observed, Op, Outcome, Plan};
-use super::plugins::NotMade;
+use super::plan::{self, Contents, Doing, Goal, Ingredients, Lack, Observed, Op, Outcome, Plan};
+use super::plugins::{Means, NotMade};
 use super::{Problem, Step, VolumeMountable, VolumeState, plugins, pod_event, reconstruct};
 use crate::events::Recorder;
 use crate::object_cache::{ObjectWatch, Objects};
@@ -45,6 +48,7 @@ pub(super) struct PodTask {
     pub drivers: Drivers,
     pub devices: Devices,
     pub attachments: Attachments,
+    pub claims: Option<Claims>,
     pub republish_every: Duration,
     pub clock: Arc<dyn Clock>,
     pub jitter: Jitter,
@@ -108,12 +112,15 @@ impl PodTask {
                 let all = plan.ops.iter().map(|op| self.perform(op, &goal, &contents));
                 let outcomes = join_all(all).await;
                 drop(place);
-                for (op, outcome) in plan.ops.into_iter().zip(outcomes) {
+                for (op, (outcome, size)) in plan.ops.into_iter().zip(outcomes) {
                     if let (Op::TearDown(found), Outcome::Undone) = (&op, &outcome) {
                         self.attachments.undone(&self.uid, &found.name);
                     }
                     self.tell_of_growth(&goal, &observed, &op, &outcome);
-                    observed.note(op, outcome, self.clock.mono());
+                    observed.note(op.clone(), outcome, self.clock.mono());
+                    if let (Op::SetUp(name), Some(bytes)) = (&op, size) {
+                        observed.note_size(name, bytes);
+                    }
                 }
                 continue;
             }
@@ -170,7 +177,9 @@ impl PodTask {
         all
     }
 
-    async fn perform(&self, op: &Op, goal: &Goal, contents: &Contents) -> Outcome {
+    /// Does one thing. Returns what it came to, and of a volume that is made how large the
+    /// cluster knows it to be.
+    async fn perform(&self, op: &Op, goal: &Goal, contents: &Contents) -> (Outcome, Option<i64>) {
         let _call = self.calls.begin(op.to_string());
         let host = &*self.host;
         let means = plugins::Means {
@@ -184,38 +193,17 @@ impl PodTask {
             node_name: &self.node_name,
         };
         let failed = |error: crate::ports::VolumeError| Outcome::Failed(error.to_string());
-        match (op, goal) {
+        let outcome = match (op, goal) {
             (Op::Share, _) => {
                 host.share(&self.root_dir).await.map_or_else(failed, |()| Outcome::Shared)
             }
             (Op::SetUp(name), Goal::Mount(pod)) => {
-                let Some(wanted) = pod.volumes.get(name) else { return Outcome::Undone };
-                let ingredients = contents.get(name).and_then(|all| all.as_ref().ok());
-                let at = self.clock.wall().into();
-                let made = plugins::set_up(&means, name, wanted, ingredients, at).await;
-                let digest = match ingredients {
-                    Some(Ingredients::Files(content)) => Some(content.digest.clone()),
-                    _ => None,
-                };
-                match made {
-                    Ok(mut made) => {
-                        if let Wanted::Claim(claim) = wanted {
-                            made.gid = claim.gid(&|key| self.objects.get(key));
-                        }
-                        self.tell_of_device(&pod.object, name, &made);
-                        Outcome::Made(wanted.clone(), made, digest)
-                    }
-                    Err(NotMade { doing, why }) => Outcome::NotMade(doing, why),
-                }
+                return self.set_up(&means, name, pod, contents).await;
             }
-            (Op::Grow(name), Goal::Mount(_)) => {
-                let Some(Ok(Ingredients::Driver(spec))) = contents.get(name) else {
-                    return Outcome::Undone;
-                };
-                let grown = plugins::grow(&means, name, spec).await;
-                let bytes = spec.wanted_bytes().unwrap_or_default();
-                grown.map_or_else(Outcome::Failed, |()| Outcome::Grown(bytes))
-            }
+            (Op::Grow(name), Goal::Mount(pod)) => match contents.get(name) {
+                Some(Ok(Ingredients::Driver(spec))) => self.grow(&means, name, spec, pod).await,
+                _ => Outcome::Undone,
+            },
             // No plan asks for this.
             (Op::SetUp(_) | Op::Grow(_), Goal::Keep(_) | Goal::Release) => Outcome::Undone,
             (Op::Look, _) => {
@@ -225,7 +213,69 @@ impl PodTask {
                 let undone = plugins::tear_down(&means, found).await;
                 undone.map_or_else(Outcome::Failed, |()| Outcome::Undone)
             }
+        };
+        (outcome, None)
+    }
+
+    /// Makes a volume. One that has become larger fills that before it counts as made.
+    async fn set_up(
+        &self,
+        means: &Means<'_>,
+        name: &VolumeName,
+        pod: &PodVolumes,
+        contents: &Contents,
+    ) -> (Outcome, Option<i64>) {
+        let Some(wanted) = pod.volumes.get(name) else { return (Outcome::Undone, None) };
+        let ingredients = contents.get(name).and_then(|all| all.as_ref().ok());
+        let at = self.clock.wall().into();
+        let mut made = match plugins::set_up(means, name, wanted, ingredients, at).await {
+            Ok(made) => made,
+            Err(NotMade { doing, why }) => return (Outcome::NotMade(doing, why), None),
+        };
+        if let Wanted::Claim(claim) = wanted {
+            made.gid = claim.gid(&|key| self.objects.get(key));
         }
+        self.tell_of_device(&pod.object, name, &made);
+        let (mut digest, mut size) = (None, None);
+        match (ingredients, self.grower(means, &pod.object)) {
+            (Some(Ingredients::Files(content)), _) => digest = Some(content.digest.clone()),
+            (Some(Ingredients::Driver(spec)), Some(grower)) => {
+                size = match grower.at_mount(name, spec).await {
+                    Ok(size) => size,
+                    Err(why) => {
+                        let block = spec.is_block();
+                        let doing = if block { Doing::ExpandDevice } else { Doing::Expand };
+                        return (Outcome::NotMade(doing, why), None);
+                    }
+                };
+            }
+            _ => {}
+        }
+        (Outcome::Made(wanted.clone(), made, digest), size)
+    }
+
+    /// Has a volume that is made fill what it has become.
+    async fn grow(
+        &self,
+        means: &Means<'_>,
+        name: &VolumeName,
+        spec: &CsiSpec,
+        pod: &PodVolumes,
+    ) -> Outcome {
+        let of_cluster = spec.persistent.as_ref().is_some_and(|own| own.sizes.is_some());
+        if let Some(grower) = self.grower(means, &pod.object).filter(|_| of_cluster) {
+            let reached = grower.online(name, spec).await;
+            return reached.map_or_else(Outcome::Failed, |at| Outcome::Sized(at.bytes, at.all));
+        }
+        let grown = plugins::grow(means, name, spec).await;
+        let bytes = spec.wanted_bytes().unwrap_or_default();
+        grown.map_or_else(Outcome::Failed, |()| Outcome::Grown(bytes))
+    }
+
+    /// Grows volumes of a cluster, if there is one.
+    fn grower<'a>(&'a self, means: &'a Means<'a>, pod: &'a EventObject) -> Option<Grower<'a>> {
+        let (clock, recorder) = (&*self.clock, &self.recorder);
+        self.claims.as_ref().map(|claims| Grower { means, claims, clock, recorder, pod })
     }
 
     fn publish(&self, state: VolumeState) {

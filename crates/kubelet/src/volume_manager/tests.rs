@@ -6,6 +6,7 @@ mod claims;
 mod clean;
 mod credentials;
 mod csi;
+mod growth;
 mod network;
 mod payload;
 

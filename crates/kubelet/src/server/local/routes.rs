@@ -88,6 +88,9 @@ fn event_item(event: Event) -> EventItem {
         EventObject::Pod { name, namespace, field_path, .. } => {
             ("Pod", namespace, name, field_path)
         }
+        EventObject::Claim { name, namespace, .. } => {
+            ("PersistentVolumeClaim", namespace, name, String::new())
+        }
     };
     EventItem {
         kind: kind.to_owned(),

@@ -27,7 +27,7 @@ use super::Means;
 use crate::object_cache::Objects;
 use crate::plugin_manager::{CsiDriver, Drivers};
 pub(super) use error::CsiError;
-pub(super) use expand::grow;
+pub(super) use expand::{expand, grow};
 use notes::{PERSISTENT, Paths};
 
 /// Why the driver cannot even be asked for a volume.

@@ -28,6 +28,7 @@ use super::claims::{ClaimSpec, PlaceKind, Resolved};
 use super::csi::{CsiSpec, Life, PodTokens, Policy, attachment_id, driver_key};
 use super::desired::Wanted;
 use super::devices::{Devices, Turn};
+use super::growth::Failure;
 use super::layout::{PluginName, PodLayout, VolumeName};
 use super::network::DiskSpec;
 use super::plan::{Doing, Found, Ingredients, Lack};
@@ -149,6 +150,17 @@ pub(super) async fn grow(
     spec: &CsiSpec,
 ) -> Result<(), String> {
     csi::grow(means, name, spec).await.map_err(|error| error.to_string())
+}
+
+/// The same of a volume of a cluster, whose turn the caller has; to this size.
+pub(super) async fn expand(
+    means: &Means<'_>,
+    name: &VolumeName,
+    spec: &CsiSpec,
+    bytes: i64,
+) -> Result<(), (Failure, String)> {
+    let asked = csi::expand(means, name, spec, bytes).await;
+    asked.map_err(|error| (error.growth_failure(), error.to_string()))
 }
 
 /// What it depends on what a volume is made of.

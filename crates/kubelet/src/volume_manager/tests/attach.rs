@@ -30,17 +30,17 @@ use crate::settings::Settings;
 const NAME: &str = "kubernetes.io/csi/d.example^h";
 
 /// A node that has joined, with a driver.
-struct Joined {
+pub(super) struct Joined {
     objects: Objects,
     answers: Answers,
-    recorder: Recorder,
+    pub(super) recorder: Recorder,
     driver: Arc<Scripted>,
-    ports: Ports,
+    pub(super) ports: Ports,
     settings: Arc<Settings>,
 }
 
 impl Joined {
-    fn new(root: &Path, driver: Arc<Scripted>) -> Self {
+    pub(super) fn new(root: &Path, driver: Arc<Scripted>) -> Self {
         let mut settings = Settings::for_node("n");
         settings.root_dir = root.to_owned();
         settings.sync_frequency = Duration::from_millis(50);
@@ -52,7 +52,7 @@ impl Joined {
         Self { objects, answers, recorder, driver, ports, settings: Arc::new(settings) }
     }
 
-    fn volumes(&self, pod: &DesiredPod) -> Volumes {
+    pub(super) fn volumes(&self, pod: &DesiredPod) -> Volumes {
         let drivers = Arc::clone(&self.driver) as Arc<dyn CsiNode>;
         let drivers = Drivers::holding("d.example", drivers);
         let (_, desired) = PodSetReader::for_test(&[pod]);
@@ -62,7 +62,7 @@ impl Joined {
     }
 
     /// The server has this, or nothing, under a key.
-    fn answer(&self, key: &ObjectKey, object: Option<Value>) {
+    pub(super) fn answer(&self, key: &ObjectKey, object: Option<Value>) {
         let object = object
             .map(|object| cluster::objects::config_object(key, object).expect("a usable object"));
         self.answers.know(key, object.map(Arc::new));
@@ -81,11 +81,11 @@ impl Joined {
     }
 }
 
-fn claim_key() -> ObjectKey {
+pub(super) fn claim_key() -> ObjectKey {
     ObjectKey::new(ObjectKind::PersistentVolumeClaim, "ns", "c")
 }
 
-fn volume_key() -> ObjectKey {
+pub(super) fn volume_key() -> ObjectKey {
     ObjectKey::new(ObjectKind::PersistentVolume, "", "pv")
 }
 
@@ -100,11 +100,11 @@ fn from_api(source: &str) -> DesiredPod {
     DesiredPod::new(Source::Api, Arc::new(pod)).expect("a complete pod")
 }
 
-fn claimant() -> DesiredPod {
+pub(super) fn claimant() -> DesiredPod {
     from_api(r#"{"name":"v","persistentVolumeClaim":{"claimName":"c"}}"#)
 }
 
-fn ready(state: &VolumeState) -> bool {
+pub(super) fn ready(state: &VolumeState) -> bool {
     matches!(state, VolumeState::Ready(_))
 }
 

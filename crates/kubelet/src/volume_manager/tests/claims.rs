@@ -315,7 +315,7 @@ async fn a_volume_in_use_grows_with_what_is_written_of_it() {
     assert_eq!(node.calls()[4..], [asked(2048)], "asked again, once");
     let told: Vec<_> = recorder.all().into_iter().map(|e| (e.reason, e.message)).collect();
     let failed = "NodeExpandVolume.NodeExpandVolume failed for volume \"v\" : Expander.NodeExpand \
-                  failed to expand the volume : rpc error: code = OutOfRange desc = no";
+                  failed to expand the volume rpc error: code = OutOfRange desc = no";
     let grown = "MountVolume.NodeExpandVolume succeeded for volume \"v\" n";
     assert_eq!(
         told,

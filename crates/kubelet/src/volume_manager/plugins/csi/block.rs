@@ -14,7 +14,7 @@ use plugin_apis::csi::NodeCapability;
 
 use super::super::super::VolumeMountable;
 use super::super::super::csi::{Access, CsiSpec, Persistent, VolData, attachment_id, rpc_error};
-use super::super::super::devices::Device;
+use super::super::super::devices::{Device, Growth};
 use super::super::super::layout::{PluginName, VolumeName};
 use super::super::Means;
 use super::super::others::others_have;
@@ -194,6 +194,7 @@ pub(super) async fn tear_down(means: &Means<'_>, volume: &VolumeName) -> Result<
     // Drivers should have removed it; not all do.
     means.host.unlink(&paths.target).await?;
     if !has_others(means, volume).await? {
+        turn.growth = Growth::default();
         if means.host.exists(&paths.staging).await? {
             // Whatever comes of it, it is no longer known to be there.
             turn.staged = false;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::super::super::growth::Failure;
 use super::super::super::plan::Doing;
 use super::super::others::IN_USE;
 use crate::plugin_manager::NoDriver;
@@ -62,8 +63,19 @@ pub(in super::super) enum CsiError {
     #[error("expander.NodeExpand failed to get {0}")]
     ExpandSecret(String),
     /// The driver could not grow it.
-    #[error("Expander.NodeExpand failed to expand the volume : {0}")]
-    Expand(String),
+    #[error(
+        "Expander.NodeExpand failed to expand the volume {}{why}",
+        if *.failure == Failure::Infeasible { "" } else { ": " }
+    )]
+    Expand {
+        /// How.
+        failure: Failure,
+        /// In the driver's words.
+        why: String,
+    },
+    /// The driver grows no volumes.
+    #[error("NodeExpand is not supported by the CSI driver {0}")]
+    NoExpansion(String),
     /// Another pod has a volume that is for one.
     #[error("{IN_USE}")]
     InUse,
@@ -102,6 +114,16 @@ pub(in super::super) enum CsiError {
 }
 
 impl CsiError {
+    /// What it means for a volume that could not be grown.
+    pub(in super::super) fn growth_failure(&self) -> Failure {
+        match self {
+            Self::NoDriver(_) => Failure::Away,
+            Self::NoExpansion(_) => Failure::Unsupported,
+            Self::Expand { failure, .. } => *failure,
+            _ => Failure::Other,
+        }
+    }
+
     /// What was being done, for a device or else a file system.
     pub(in super::super) fn doing(&self, block: bool) -> Doing {
         let shared =

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use plugin_apis::csi::NodeCapability;
 
 use super::super::super::csi::{CsiSpec, VolData, hex_of, rpc_error};
-use super::super::super::devices::Device;
+use super::super::super::devices::{Device, Growth};
 use super::super::super::layout::{PluginName, VolumeName};
 use super::super::Means;
 use super::super::others::others;
@@ -104,6 +104,8 @@ pub(super) async fn unstage(
     device: &mut Device,
 ) -> Result<(), CsiError> {
     let staging = Staging::of(means.root_dir, &driver.name, handle);
+    // It may be another size, and in nobody's use, when it is mounted again.
+    device.growth = Growth::default();
     if notes::read(means, &staging.note)?.is_some() {
         // Whatever comes of it, it is no longer known to be there.
         device.staged = false;
