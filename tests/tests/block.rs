@@ -94,6 +94,27 @@ fn pods_share_the_device_of_a_driver() -> Result<()> {
 }
 
 #[test]
+fn the_example_of_a_driver_runs() -> Result<()> {
+    let mut node = Node::start()?;
+    let root = node.klet.root_dir().canonicalize()?;
+    let name = "hostpath.csi.k8s.io".to_owned();
+    let mut driver = CsiDriver::start(&root, CsiOptions { name, ..CsiOptions::default() })?;
+    driver.register()?;
+    node.manifests.put_example("csi-block", &[])?;
+    node.wait_word("csi-block", "write", "hello")?;
+    let uid = node.pod("csi-block")?.uid;
+    let device = driver.device_of("blocks")?.context("it is staged")?;
+    assert_eq!(fs::read(&device)?[..5], *b"hello");
+    node.survive_kill()?;
+    assert_eq!(node.run_in("csi-block", "write", "head -c 5 /dev/disk")?, "hello");
+    node.manifests.remove_example("csi-block")?;
+    node.wait_no_trace("csi-block", &uid)?;
+    assert_eq!(driver.device_of("blocks")?, None, "the node has it no more");
+    assert_eq!(left_in(&devices_dir(&node, "kubernetes.io/csi"))?, Vec::<PathBuf>::new());
+    Ok(())
+}
+
+#[test]
 fn a_device_half_made_when_klet_is_killed_is_undone() -> Result<()> {
     let mut node = Node::start()?;
     let root = node.klet.root_dir().canonicalize()?;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use serde_json::json;
 use testkit::disk::LoopDevice;
-use testkit::{Node, PodManifest, binaries};
+use testkit::{Node, PodManifest};
 
 fn claimant(name: &str, script: &str) -> PodManifest {
     PodManifest::script(name, &format!("{script}; exec sleep 1000"))
@@ -171,30 +171,35 @@ fn a_disk_that_holds_anything_is_not_formatted() -> Result<()> {
 
 #[test]
 fn a_path_of_the_host_through_a_claim() -> Result<()> {
-    let node = Node::start()?;
-    let disk = disk(&node);
-    node.manifests.put_claim(
-        "Filesystem",
-        "hostPath",
-        json!({"path": disk, "type": "DirectoryOrCreate"}),
-    )?;
-    node.manifests.put_pod(&claimant("web", "echo hello >/data/word; echo up"))?;
-    node.wait_word("web", "main", "up")?;
-    let uid = node.pod("web")?.uid;
-    node.manifests.remove_pod("web")?;
-    node.wait_no_trace("web", &uid)?;
-    ensure!(fs::read_to_string(disk.join("word"))? == "hello\n", "data outlives the pod");
+    let mut node = Node::start()?;
+    let (disk, name) = (disk(&node), "host-path-claim");
+    let at = disk.display().to_string();
+    node.manifests.put_example(name, &[("/var/tmp/klet-example-claim", &at)])?;
+    node.wait_word(name, "count", "1")?;
+    let uid = node.wait_running(name)?.uid;
+    let starts = || fs::read_to_string(disk.join("starts"));
+    assert_eq!(starts()?.lines().count(), 1);
+    assert_eq!(node.run_in(name, "count", "cat /data/starts")?, starts()?);
+
+    node.survive_kill()?;
+    node.run_in(name, "count", "echo later >>/data/starts")?;
+    ensure!(starts()?.ends_with("\nlater\n"), "what is written is on the node's disk");
+    // It goes while klet is away.
+    node.klet.kill9()?;
+    node.manifests.remove_example(name)?;
+    node.klet.restart()?;
+    node.wait_no_trace(name, &uid)?;
+    assert_eq!(starts()?.lines().count(), 2, "data outlives the pod");
+    assert_eq!(binds_of(&disk)?, 0, "nothing shows it any more");
     Ok(())
 }
 
 #[test]
 fn the_example_runs() -> Result<()> {
     let node = Node::start()?;
-    let path = binaries::workspace().join("examples/volumes/local-claim.yaml");
     let disk = disk(&node);
     fs::create_dir(&disk)?;
-    let text = fs::read_to_string(path)?.replace("/var/tmp", &disk.display().to_string());
-    node.manifests.put("local-claim.yaml", text)?;
+    node.manifests.put_example("local-claim", &[("/var/tmp", &disk.display().to_string())])?;
     node.wait_word("local-claim", "count", "1")?;
     ensure!(disk.join("klet-example").is_file(), "it counts on the node's disk");
     Ok(())

@@ -1,41 +1,23 @@
 //! Certificates that pods trust, and certificates of their own: made by an API server and
 //! its signers, read in containers, and followed. A real containerd, real sockets.
 
-use std::fs;
+use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use api_client::{Call, Patch, path};
 use jiff::{SignedDuration, Timestamp};
-use kubelet_model::typed::{DoubledKeys, from_yaml};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, IsCa, Issuer, KeyPair,
     PublicKeyData,
 };
 use serde_json::{Value, json};
-use testkit::{ApiOptions, Cluster, PodManifest, binaries};
+use testkit::{ApiOptions, Cluster, PodManifest};
 
 const CERTIFICATES: &str = "apis/certificates.k8s.io/v1beta1";
 
 fn cluster(gates: &[&str]) -> Result<Cluster> {
     let gates: Value = gates.iter().map(|gate| ((*gate).to_owned(), json!(true))).collect();
     Cluster::start_with(ApiOptions::default(), json!({"featureGates": gates}))
-}
-
-/// Creates what an example holds, its pods on the node.
-fn apply_example(cluster: &Cluster, name: &str) -> Result<()> {
-    let file = binaries::workspace().join(format!("examples/volumes/{name}.yaml"));
-    let object = from_yaml(&fs::read(file)?, DoubledKeys::Refused).map_err(anyhow::Error::msg)?;
-    let items = object["items"].as_array().cloned().unwrap_or_else(|| vec![object.clone()]);
-    for mut item in items {
-        let place = if item["kind"] == "Pod" {
-            item["spec"]["nodeName"] = cluster.node.klet.node_name().into();
-            path("api/v1", "default", &["pods"])
-        } else {
-            path(CERTIFICATES, "", &["clustertrustbundles"])
-        };
-        cluster.api.ask(Call::post(&place, item))?;
-    }
-    Ok(())
 }
 
 fn put_bundle(cluster: &Cluster, name: &str, signer: &str, parts: &[&str]) -> Result<()> {
@@ -74,45 +56,70 @@ fn pod(name: &str, source: Value) -> PodManifest {
         .spec("volumes", json!([{"name": "v", "projected": {"sources": [source]}}]))
 }
 
+/// A file of the example's pod.
+fn read_trust(cluster: &Cluster, file: &str) -> Result<String> {
+    cluster.node.run_in("trust-bundle", "show", &format!("cat /trust/{file}"))
+}
+
+/// The certificates of a file, whose order means nothing.
+fn certificates(text: &str) -> BTreeSet<String> {
+    text.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect()
+}
+
+/// Changes the example's bundle, and waits until its pod has it.
+fn set_roots(cluster: &Cluster, pem: &str) -> Result<()> {
+    let place = path(CERTIFICATES, "", &["clustertrustbundles", "example.com:roots:2026"]);
+    let change = json!({"spec": {"trustBundle": pem}});
+    cluster.api.ask(Call::patch(&place, Patch::Merge, change))?;
+    cluster.node.eventually("the file to change", || {
+        ensure!(read_trust(cluster, "one.pem")? == pem, "it has not");
+        Ok(())
+    })
+}
+
 #[test]
 fn what_pods_trust_are_files_that_follow_their_bundles() -> Result<()> {
-    let cluster = cluster(&["ClusterTrustBundle", "ClusterTrustBundleProjection"])?;
-    apply_example(&cluster, "trust-bundle")?;
+    let mut cluster = cluster(&["ClusterTrustBundle", "ClusterTrustBundleProjection"])?;
+    let uid = cluster.apply_example("trust-bundle")?;
     cluster.wait_ready("trust-bundle")?;
     cluster.node.wait_word("trust-bundle", "show", "all.pem more.pem one.pem")?;
-    let read =
-        |file: &str| cluster.node.run_in("trust-bundle", "show", &format!("cat /trust/{file}"));
-    let first = read("one.pem")?;
+    let first = read_trust(&cluster, "one.pem")?;
     assert!(first.starts_with("-----BEGIN CERTIFICATE-----\n"), "{first}");
-    assert_eq!(read("all.pem")?, first);
-    assert_eq!(read("more.pem")?, "");
+    assert_eq!(read_trust(&cluster, "all.pem")?, first);
+    assert_eq!(read_trust(&cluster, "more.pem")?, "");
 
     // Of two bundles of one signer each certificate is there once; what was missing comes.
     let ((a, _), (b, _)) = (authority()?, authority()?);
     put_bundle(&cluster, "example.com:roots:next", "example.com/roots", &[&first, &a])?;
     put_bundle(&cluster, "more", "", &["junk\n", &b, &b])?;
     cluster.node.eventually("the files to hold what is new", || {
-        let all = read("all.pem")?;
+        let all = read_trust(&cluster, "all.pem")?;
         ensure!(all.contains(&first) && all.contains(&a), "{all}");
         ensure!(all.matches("BEGIN CERTIFICATE").count() == 2, "{all}");
-        ensure!(read("more.pem")? == b, "more.pem has not changed");
+        ensure!(read_trust(&cluster, "more.pem")? == b, "more.pem has not changed");
         Ok(())
     })?;
-    let place = path(CERTIFICATES, "", &["clustertrustbundles", "example.com:roots:2026"]);
-    let change = json!({"spec": {"trustBundle": a}});
-    cluster.api.ask(Call::patch(&place, Patch::Merge, change))?;
-    cluster.node.eventually("the file to change", || {
-        ensure!(read("one.pem")? == a, "it has not");
-        Ok(())
-    })?;
+    set_roots(&cluster, &a)?;
+
+    // Another life of the agent leaves the files as they are, and follows the bundles.
+    let before = certificates(&read_trust(&cluster, "all.pem")?);
+    cluster.node.survive_kill()?;
+    assert_eq!(read_trust(&cluster, "one.pem")?, a);
+    assert_eq!(certificates(&read_trust(&cluster, "all.pem")?), before);
+    assert_eq!(read_trust(&cluster, "more.pem")?, b);
+    set_roots(&cluster, &b)?;
 
     // Who cannot do without waits, and says for what.
     let source = json!({"clusterTrustBundle": {"name": "late", "path": "late.pem"}});
-    cluster.create_pod(&pod("waits", source))?;
+    let waits = cluster.create_pod(&pod("waits", source))?;
     wait_event(&cluster, "clustertrustbundle.certificates.k8s.io \"late\" not found")?;
     put_bundle(&cluster, "late", "", &[&b])?;
     cluster.wait_ready("waits")?;
     assert_eq!(cluster.node.run_in("waits", "main", "cat /v/late.pem")?, b);
+    for (name, uid) in [("trust-bundle", uid), ("waits", waits)] {
+        cluster.delete_pod(name, None)?;
+        cluster.wait_no_trace(name, &uid)?;
+    }
     Ok(())
 }
 
@@ -159,11 +166,25 @@ fn issue(
     Ok((chain, csr.public_key.der_bytes().to_vec()))
 }
 
+/// Fails unless the example's pod has this chain, and the key that it is for.
+fn check_bundle(cluster: &Cluster, chain: &str, public: &[u8]) -> Result<()> {
+    let text = cluster.node.run_in("pod-certificate", "show", "cat /creds/bundle.pem")?;
+    let (key, certificates) =
+        text.split_once("-----BEGIN CERTIFICATE").context("no certificate")?;
+    ensure!(format!("-----BEGIN CERTIFICATE{certificates}") == chain, "another chain");
+    ensure!(KeyPair::from_pem(key)?.der_bytes() == public, "another key");
+    Ok(())
+}
+
+fn wait_bundle(cluster: &Cluster, chain: &str, public: &[u8]) -> Result<()> {
+    cluster.node.eventually("the next certificate", || check_bundle(cluster, chain, public))
+}
+
 #[test]
 fn a_pod_is_given_a_certificate_and_the_next_one_in_time() -> Result<()> {
-    let cluster = cluster(&["PodCertificateRequest"])?;
+    let mut cluster = cluster(&["PodCertificateRequest"])?;
     let (_, issuer) = authority()?;
-    apply_example(&cluster, "pod-certificate")?;
+    let uid = cluster.apply_example("pod-certificate")?;
     let request = wait_request(&cluster, "pod-certificate")?;
     let node = cluster.api.object("nodes", "", cluster.node.klet.node_name()).context("no node")?;
     let spec = &request["spec"];
@@ -175,28 +196,26 @@ fn a_pod_is_given_a_certificate_and_the_next_one_in_time() -> Result<()> {
     // It was to be refreshed long ago: the next is asked for at once.
     let (first, first_key) = issue(&cluster, &request, &issuer, -10)?;
     cluster.wait_ready("pod-certificate")?;
-    let read = || cluster.node.run_in("pod-certificate", "show", "cat /creds/bundle.pem");
-    let check = |chain: &str, public: &[u8]| {
-        let text = read()?;
-        let (key, certificates) =
-            text.split_once("-----BEGIN CERTIFICATE").context("no certificate")?;
-        ensure!(format!("-----BEGIN CERTIFICATE{certificates}") == chain, "another chain");
-        ensure!(KeyPair::from_pem(key)?.der_bytes() == public, "another key");
-        Ok(())
-    };
-    check(&first, &first_key)?;
+    check_bundle(&cluster, &first, &first_key)?;
     let shown = "stat -f -c %T /creds; stat -L -c %a /creds/bundle.pem";
     assert_eq!(cluster.node.run_in("pod-certificate", "show", shown)?, "tmpfs\n400\n");
     let request = wait_request(&cluster, "pod-certificate")?;
     let (second, second_key) = issue(&cluster, &request, &issuer, 30)?;
     assert_ne!(first_key, second_key);
-    cluster.node.eventually("the next certificate", || check(&second, &second_key))?;
+    wait_bundle(&cluster, &second, &second_key)?;
+
+    // Another life of the agent knows no key: the files stay until the next are issued.
+    cluster.node.survive_kill()?;
+    let request = wait_request(&cluster, "pod-certificate")?;
+    check_bundle(&cluster, &second, &second_key)?;
+    let (third, third_key) = issue(&cluster, &request, &issuer, 30)?;
+    wait_bundle(&cluster, &third, &third_key)?;
 
     // Key and chain can be files of their own, for the user of the containers alone.
     let source = json!({"podCertificate": {"signerName": "example.com/pods",
         "keyType": "ECDSAP256", "keyPath": "tls/key", "certificateChainPath": "tls/chain"}});
     let both = pod("both", source.clone()).spec("securityContext", json!({"runAsUser": 1001}));
-    cluster.create_pod(&both)?;
+    let both = cluster.create_pod(&both)?;
     let request = wait_request(&cluster, "both")?;
     let (chain, _) = issue(&cluster, &request, &issuer, 30)?;
     cluster.wait_ready("both")?;
@@ -218,6 +237,10 @@ fn a_pod_is_given_a_certificate_and_the_next_one_in_time() -> Result<()> {
     for name in ["denied", "heavy"] {
         let pod = cluster.pod(name).context("no pod")?;
         assert_eq!(pod["status"]["phase"], "Pending", "{:#}", pod["status"]);
+    }
+    for (name, uid) in [("pod-certificate", uid), ("both", both)] {
+        cluster.delete_pod(name, None)?;
+        cluster.wait_no_trace(name, &uid)?;
     }
     Ok(())
 }

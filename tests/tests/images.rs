@@ -236,7 +236,7 @@ fn plugins_that_give_no_login() -> Result<()> {
 
 #[test]
 fn an_image_volume_is_mounted_or_the_runtime_named() -> Result<()> {
-    let node = Node::start()?;
+    let mut node = Node::start()?;
     let volume = |image: &str, policy: &str| json!([{"name": "data", "image": {"reference": image, "pullPolicy": policy}}]);
     let mounts = json!([{"name": "data", "mountPath": "/data", "subPath": "bin"}]);
     let pod = |name: &str| {
@@ -244,6 +244,7 @@ fn an_image_volume_is_mounted_or_the_runtime_named() -> Result<()> {
     };
     let busybox = "docker.io/library/busybox:latest";
     node.manifests.put_pod(&pod("here").spec("volumes", volume(busybox, "IfNotPresent")))?;
+    node.manifests.put_example("image", &[])?;
     node.manifests.put_pod(&pod("away").spec("volumes", volume("r.test/no/data:1", "Never")))?;
 
     let away = wait_reason(&node, "away", &["ErrImageNeverPull"])?;
@@ -254,21 +255,58 @@ fn an_image_volume_is_mounted_or_the_runtime_named() -> Result<()> {
 
     // containerd has image volumes from 2.1 on.
     let here = node.wait_pod("here", "to run or to say why not", |pod| {
-        let reason = pod.container("main").map(|main| main.reason.clone());
-        pod.phase == "Running" || reason.is_ok_and(|reason| reason == "CreateContainerError")
+        pod.phase == "Running" || reason_is(pod, "main", "CreateContainerError")
     })?;
-    if here.phase == "Running" {
-        assert!(node.run_in("here", "main", "ls /data")?.contains("busybox"));
-        return Ok(());
+    let uids = [("here", here.uid.clone()), ("image", node.pod("image")?.uid)];
+    match here.phase.as_str() {
+        "Running" => read_image_volumes(&mut node)?,
+        _ => name_runtime_without_image_volumes(&mut node)?,
     }
+    // They go while klet is away.
+    node.klet.kill9()?;
+    node.manifests.clear()?;
+    node.klet.restart()?;
+    uids.iter().try_for_each(|(name, uid)| node.wait_no_trace(name, uid))
+}
+
+fn reason_is(pod: &PodView, container: &str, reason: &str) -> bool {
+    pod.container(container).is_ok_and(|container| container.reason == reason)
+}
+
+/// With a runtime that has them: files to read, before and after klet is killed.
+fn read_image_volumes(node: &mut Node) -> Result<()> {
+    node.wait_word("image", "show", "/data/bin/busybox")?;
+    for _ in 0..2 {
+        ensure!(node.run_in("here", "main", "ls /data")?.contains("busybox"), "a part of it");
+        let refused = node.run_in("image", "show", "touch /data/x 2>/dev/null || echo cannot")?;
+        assert_eq!(refused, "cannot\n");
+        node.survive_kill()?;
+    }
+    Ok(())
+}
+
+/// With a runtime that has none: the pod waits and says so, also after klet is killed.
+fn name_runtime_without_image_volumes(node: &mut Node) -> Result<()> {
     eprintln!("SKIPPED reading an image volume: this runtime has none");
-    let message = &here.container("main")?.message;
-    assert!(message.contains("does not support image volumes"), "{message}");
-    assert!(klet(&node, &["why", "here"])?.contains("Update the runtime"));
-    let metrics = metrics(&node)?;
+    for (name, container) in [("here", "main"), ("image", "show")] {
+        let pod = node.wait_pod(name, "to say why not", |pod| {
+            reason_is(pod, container, "CreateContainerError")
+        })?;
+        let message = &pod.container(container)?.message;
+        assert!(message.contains("does not support image volumes"), "{message}");
+    }
+    assert!(klet(node, &["why", "here"])?.contains("Update the runtime"));
+    let metrics = metrics(node)?;
     let failed =
         metrics.lines().find(|l| l.starts_with("kubelet_image_volume_mounted_errors_total"));
     assert!(failed.is_some_and(|line| !line.ends_with(" 0")), "{failed:?}");
+    let sandboxes = node.in_runtime("image")?.0;
+    node.klet.kill9()?;
+    node.klet.restart()?;
+    node.wait_pod("image", "to say so again", |pod| {
+        reason_is(pod, "show", "CreateContainerError")
+    })?;
+    assert_eq!(node.in_runtime("image")?.0, sandboxes, "its sandbox is the same");
     Ok(())
 }
 

@@ -1,14 +1,13 @@
-//! Volumes: empty directories and paths of the host, in and out.
+//! Volumes: empty directories, in and out.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use serde_json::{Value, json};
-use testkit::{Node, PodManifest, binaries, host};
+use testkit::{Node, PodManifest, host};
 
 fn mounts(list: &[(&str, &str)]) -> Value {
     list.iter().map(|(name, path)| json!({"name": name, "mountPath": path})).collect()
@@ -139,62 +138,6 @@ fn a_pod_that_ended_keeps_no_mount() -> Result<()> {
 }
 
 #[test]
-fn paths_of_the_host() -> Result<()> {
-    let node = Node::start()?;
-    let host_dir = node.containerd.dir().join("host");
-    fs::create_dir_all(host_dir.join("dir"))?;
-    fs::write(host_dir.join("file"), "from the host\n")?;
-    let _socket = UnixListener::bind(host_dir.join("socket"))?;
-    let at = |name: &str| host_dir.join(name).display().to_string();
-    let pod = |name: &str, path: &str, kind: &str, script: &str| {
-        let source = json!({"path": path, "type": kind});
-        PodManifest::script(name, script)
-            .with("volumeMounts", mounts(&[("v", "/v")]))
-            .spec("volumes", json!([{"name": "v", "hostPath": source}]))
-    };
-    let write = "echo from the pod >/v/word; ls /v; exec sleep 1000";
-    node.manifests.put_pod(&pod("made", &at("made/deep"), "DirectoryOrCreate", write))?;
-    node.manifests.put_pod(&pod("any", &at("dir"), "", write))?;
-    node.manifests.put_pod(&pod("file", &at("file"), "File", "cat /v; exec sleep 1000"))?;
-    node.wait_word("made", "main", "word")?;
-    node.wait_word("any", "main", "word")?;
-    node.wait_word("file", "main", "from the host")?;
-    assert_eq!(fs::read_to_string(host_dir.join("made/deep/word"))?, "from the pod\n");
-
-    let wrong = [
-        ("directory", "file", "Directory", "directory"),
-        ("file-kind", "dir", "FileOrCreate", "file"),
-        ("absent", "none", "File", "file"),
-        ("socket", "file", "Socket", "socket file"),
-        ("char", "socket", "CharDevice", "character device"),
-        ("block", "dir", "BlockDevice", "block device"),
-    ];
-    for (name, path, kind, _) in wrong {
-        node.manifests.put_pod(&pod(name, &at(path), kind, "exec sleep 1000"))?;
-    }
-    for (name, path, _, wanted) in wrong {
-        let problem = format!(
-            "MountVolume.SetUp failed for volume \"v\" : hostPath type check failed: {} is not a {wanted}",
-            at(path)
-        );
-        let view = node.wait_pod(name, "to tell what is wrong", |pod| {
-            let condition = pod.condition("PodReadyToStartContainers");
-            condition.is_ok_and(|condition| condition.message.contains(&problem))
-        })?;
-        assert_eq!(view.container("main")?.reason, "ContainerCreating");
-        assert_eq!(node.in_runtime(name)?, (vec![], vec![]), "nothing is made before");
-    }
-    // What was missing is found once it is there.
-    fs::write(host_dir.join("none"), "")?;
-    node.wait_running("absent")?;
-    let uid = node.wait_running("any")?.uid;
-    node.manifests.remove_pod("any")?;
-    node.wait_no_trace("any", &uid)?;
-    assert_eq!(fs::read_to_string(host_dir.join("dir/word"))?, "from the pod\n");
-    Ok(())
-}
-
-#[test]
 fn what_somebody_mounted_in_a_volume_is_never_removed() -> Result<()> {
     let mut node = Node::start()?;
     let pod = PodManifest::script("web", "exec sleep 1000")
@@ -321,10 +264,8 @@ fn mounts_made_later_are_seen_by_who_asks() -> Result<()> {
 #[test]
 fn the_examples_run() -> Result<()> {
     let node = Node::start()?;
-    let dir = binaries::workspace().join("examples/volumes");
     for name in ["shared-scratch", "host-directory"] {
-        let path = dir.join(format!("{name}.yaml"));
-        node.manifests.put(&format!("{name}.yaml"), fs::read_to_string(path)?)?;
+        node.manifests.put_example(name, &[])?;
     }
     wait_line(&node, "shared-scratch", "reader", "16.0M")?;
     wait_line(&node, "shared-scratch", "reader", "UTC")?;

@@ -1,8 +1,9 @@
 //! Which control groups a machine has and where they are mounted.
 //!
 //! Version 1 has one tree per controller or joint controllers (`cpu,cpuacct`),
-//! beside them perhaps a version 2 tree without controllers (hybrid), which then
-//! belongs to systemd. Version 2 has one tree for all.
+//! beside them perhaps a version 2 tree without controllers (hybrid): no groups are
+//! made there, but runtimes make theirs, and leave their parents. Version 2 has one
+//! tree for all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -36,6 +37,8 @@ pub struct Hierarchy {
     controllers: BTreeMap<String, PathBuf>,
     /// Where groups are made, each once.
     mounts: Vec<PathBuf>,
+    /// Version 1: the version 2 tree beside the others, where runtimes make groups.
+    beside: Option<PathBuf>,
 }
 
 impl Hierarchy {
@@ -47,7 +50,7 @@ impl Hierarchy {
             let wanted = V2_WANTED.into_iter().filter(|name| has.contains(name));
             let controllers = wanted.map(|name| (name.to_owned(), root.to_owned())).collect();
             let (root, mounts) = (root.to_owned(), vec![root.to_owned()]);
-            return Ok(Self { root, version: Version::V2, controllers, mounts });
+            return Ok(Self { root, version: Version::V2, controllers, mounts, beside: None });
         }
         let controllers = v1_mounts(root)?;
         if controllers.is_empty() {
@@ -60,7 +63,9 @@ impl Hierarchy {
         }
         let mounts: BTreeSet<PathBuf> = controllers.values().cloned().collect();
         let mounts = mounts.into_iter().collect();
-        Ok(Self { root: root.to_owned(), version: Version::V1, controllers, mounts })
+        let unified = root.join("unified");
+        let beside = unified.join("cgroup.controllers").exists().then_some(unified);
+        Ok(Self { root: root.to_owned(), version: Version::V1, controllers, mounts, beside })
     }
 
     /// Which interface carries the controllers.
@@ -156,6 +161,16 @@ impl Tree {
         let path = name.path(self.driver());
         let mounts = self.hierarchy.mounts.iter();
         mounts.map(|mount| mount.join(path.trim_start_matches('/'))).collect()
+    }
+
+    /// The same, and where others may have made it: for whoever looks for the group or
+    /// removes it. systemd looks after its own.
+    pub(crate) fn all_dirs(&self, name: &CgroupName) -> Vec<PathBuf> {
+        let mut dirs = self.dirs(name);
+        if let (Some(beside), None) = (&self.hierarchy.beside, &self.systemd) {
+            dirs.push(beside.join(name.path(self.driver()).trim_start_matches('/')));
+        }
+        dirs
     }
 
     /// The group's directory of one controller; `None` if the machine lacks it.

@@ -36,7 +36,7 @@ impl Tree {
             let path = PathBuf::from("/");
             return Err(CgroupError::remove(&path, std::io::ErrorKind::InvalidInput.into()));
         }
-        let mut dirs = self.dirs(name);
+        let mut dirs = self.all_dirs(name);
         // A group that nothing runs in goes in one call, and most are such.
         match self.systemd {
             None => dirs.retain(|dir| std::fs::remove_dir(dir).is_err_and(|e| !files::is_gone(&e))),

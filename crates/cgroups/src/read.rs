@@ -85,7 +85,7 @@ impl Tree {
     /// Components of the groups right below this one, in any of its trees.
     pub fn children(&self, name: &CgroupName) -> Result<BTreeSet<String>, CgroupError> {
         let mut all = BTreeSet::new();
-        for dir in self.dirs(name) {
+        for dir in self.all_dirs(name) {
             for child in child_dirs(&dir)? {
                 let directory = child.file_name().and_then(|name| name.to_str());
                 all.extend(directory.and_then(|text| name.component_of(text, self.driver())));
@@ -97,7 +97,7 @@ impl Tree {
     /// Every process in the group or below it.
     pub fn processes(&self, name: &CgroupName) -> Result<BTreeSet<i32>, CgroupError> {
         let mut all = BTreeSet::new();
-        for dir in self.dirs(name) {
+        for dir in self.all_dirs(name) {
             for group in subtree(&dir)? {
                 all.extend(processes_of(&group)?);
             }

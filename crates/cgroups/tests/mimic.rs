@@ -118,6 +118,20 @@ fn version_1_with_joint_controllers() {
     assert_eq!(tree.read(&kubepods()).unwrap(), Limits { huge_pages: Some(pages), ..limits() });
 }
 
+/// runc makes the container's group in the hybrid tree, too, and leaves the parents of it.
+#[test]
+fn what_a_runtime_left_in_the_hybrid_tree_is_found_and_removed() {
+    let root = v1("other");
+    let tree = tree(root.path());
+    let pod = kubepods().child("pod1").unwrap();
+    fs::create_dir_all(root.path().join("unified/kubepods/pod1/container")).unwrap();
+    assert_eq!(tree.children(&kubepods()).unwrap(), ["pod1".to_owned()].into());
+    tree.remove(&pod).unwrap();
+    assert!(!root.path().join("unified/kubepods/pod1").exists());
+    assert!(root.path().join("unified/kubepods").exists(), "not its parent");
+    assert!(tree.children(&kubepods()).unwrap().is_empty());
+}
+
 #[test]
 fn version_2() {
     let root = v2("cpuset cpu io memory hugetlb pids rdma\n", "kubepods");

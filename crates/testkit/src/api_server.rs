@@ -36,6 +36,8 @@ pub struct ApiOptions {
     pub certificate_lifetime: SignedDuration,
     /// Whether pods are given a token of their service account.
     pub mounts_tokens: bool,
+    /// How long such tokens last at most.
+    pub token_lifetime_max: Option<SignedDuration>,
     /// Changes that can be asked for again.
     pub remembered_changes: usize,
     /// Put around every request.
@@ -50,6 +52,7 @@ impl Default for ApiOptions {
             approves_nodes: false,
             certificate_lifetime,
             mounts_tokens: false,
+            token_lifetime_max: None,
             remembered_changes,
             faults: None,
         }
@@ -114,6 +117,7 @@ impl TestApi {
             approves_nodes: self.options.approves_nodes,
             certificate_lifetime: self.options.certificate_lifetime,
             mounts_tokens: self.options.mounts_tokens,
+            token_lifetime_max: self.options.token_lifetime_max,
             wrap: wrap.map(|faults| -> Wrap { Box::new(move |handler| faults(handler)) }),
             ..Settings::default()
         };

@@ -142,15 +142,9 @@ fn remove_cgroups(ids: &BTreeSet<String>) -> Result<()> {
 
 /// Removes the group that pods of the slot had, in every hierarchy.
 fn remove_pod_cgroups(root: &str) -> Result<()> {
-    let mount = Path::new("/sys/fs/cgroup");
     let name = root.trim_start_matches('/');
-    let hierarchies = fs::read_dir(mount).into_iter().flatten().flatten();
-    let mut roots: Vec<PathBuf> = hierarchies
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .map(|entry| entry.path().join(name))
-        .collect();
-    roots.push(mount.join(name));
-    for root in roots.into_iter().filter(|root| root.is_dir()) {
+    let roots = host::cgroup_hierarchies()?.into_iter().map(|hierarchy| hierarchy.join(name));
+    for root in roots.filter(|root| root.is_dir()) {
         let mut groups = Vec::new();
         collect_groups(&root, &mut groups);
         kill_all(|| groups.iter().flat_map(|group| members(group)).collect(), "pods")?;

@@ -3,11 +3,15 @@
 //! Owns all three. The node has the rights that nodes have; the test asks the server
 //! as somebody who may do anything.
 
+use std::fs;
+
 use anyhow::{Context, Result};
 use api_client::{Call, path};
+use kubelet_model::typed::{DoubledKeys, from_yaml};
 use serde_json::{Value, json};
 
 use crate::api_server::{ApiOptions, TestApi};
+use crate::binaries;
 use crate::http::Response;
 use crate::https_client;
 use crate::klet::reserve_port;
@@ -113,6 +117,27 @@ impl Cluster {
         self.api.ask(Call::post(&path("api/v1", "default", &[resource]), object))
     }
 
+    /// Creates what an example of volumes holds, its pods bound to the node; returns the
+    /// uid of the pod that has its name.
+    pub fn apply_example(&self, name: &str) -> Result<String> {
+        let file = binaries::workspace().join(format!("examples/volumes/{name}.yaml"));
+        let text = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let object = from_yaml(&text, DoubledKeys::Refused).map_err(anyhow::Error::msg)?;
+        let items = object["items"].as_array().cloned().unwrap_or_else(|| vec![object.clone()]);
+        let mut uid = None;
+        for mut item in items {
+            let (version, namespace, resource) = place_of(&item)?;
+            if item["kind"] == "Pod" {
+                item["spec"]["nodeName"] = self.node.klet.node_name().into();
+            }
+            let made = self.api.ask(Call::post(&path(version, namespace, &[resource]), item))?;
+            if made["kind"] == "Pod" && made["metadata"]["name"] == name {
+                uid = made["metadata"]["uid"].as_str().map(str::to_owned);
+            }
+        }
+        uid.with_context(|| format!("{} has no pod {name}", file.display()))
+    }
+
     /// Asks for a pod to be deleted, as `kubectl delete` does.
     pub fn delete_pod(&self, name: &str, grace: Option<u32>) -> Result<()> {
         let options = match grace {
@@ -149,6 +174,12 @@ impl Cluster {
             Some(pod) => anyhow::bail!("it is there: {:#}", pod["status"]),
         })
     }
+
+    /// Waits until neither the server nor the node has anything of a pod.
+    pub fn wait_no_trace(&self, name: &str, uid: &str) -> Result<()> {
+        self.wait_gone(name)?;
+        self.node.wait_no_trace(name, uid)
+    }
 }
 
 /// Gives a group the rights of a cluster role.
@@ -161,6 +192,15 @@ pub fn bind(api: &TestApi, role: &str, group: &str) -> Result<()> {
     });
     api.ask(Call::post(&path(&format!("apis/{of}/v1"), "", &["clusterrolebindings"]), binding))
         .map(drop)
+}
+
+/// Version, namespace and resource of an object of the examples.
+fn place_of(object: &Value) -> Result<(&'static str, &'static str, &'static str)> {
+    Ok(match object["kind"].as_str().unwrap_or_default() {
+        "Pod" => ("api/v1", "default", "pods"),
+        "ClusterTrustBundle" => ("apis/certificates.k8s.io/v1beta1", "", "clustertrustbundles"),
+        kind => anyhow::bail!("where objects of kind {kind:?} are is not written down here"),
+    })
 }
 
 /// A certificate that makes it the node that it is.

@@ -1,6 +1,6 @@
-//! What this host has: privileges, programs, routes, mounts.
+//! What this host has: privileges, programs, routes, mounts, control groups.
 //!
-//! Reads /proc and PATH. Changes nothing.
+//! Reads /proc, /sys/fs/cgroup and PATH. Changes nothing.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -110,6 +110,49 @@ pub fn mounts_below(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(mounts)
 }
 
+/// The roots of the host's control groups: one, or one for each hierarchy of cgroup v1.
+pub fn cgroup_hierarchies() -> Result<Vec<PathBuf>> {
+    let mount = Path::new("/sys/fs/cgroup");
+    if mount.join("cgroup.controllers").exists() {
+        return Ok(vec![mount.to_owned()]);
+    }
+    let entries = fs::read_dir(mount).context("cannot read /sys/fs/cgroup")?;
+    // Not links: they join controllers that share a hierarchy.
+    let is_dir = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    Ok(entries.flatten().filter(is_dir).map(|entry| entry.path()).collect())
+}
+
+/// Control groups of a pod below this one, in every hierarchy.
+pub fn pod_cgroups_below(root: &str, uid: &str) -> Result<Vec<PathBuf>> {
+    let mut groups = Vec::new();
+    for hierarchy in cgroup_hierarchies()? {
+        named_below(&hierarchy.join(root.trim_start_matches('/')), uid, &mut groups)?;
+    }
+    Ok(groups)
+}
+
+/// Directories below `dir` with the uid in their name; those in them are not listed.
+fn named_below(dir: &Path, uid: &str, found: &mut Vec<PathBuf>) -> Result<()> {
+    let entries = match fs::read_dir(dir) {
+        // It went while others were read, or a hierarchy has none.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        other => other.with_context(|| format!("cannot list {}", dir.display()))?,
+    };
+    // systemd's way to write a name has no dashes in a part of it.
+    let written = [uid.to_owned(), uid.replace('-', "_")];
+    for entry in entries.flatten() {
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        let name = entry.file_name().to_string_lossy().into_owned();
+        match written.iter().any(|uid| name.contains(uid)) {
+            true => found.push(entry.path()),
+            false => named_below(&entry.path(), uid, found)?,
+        }
+    }
+    Ok(())
+}
+
 /// Undoes the octal escapes of mountinfo.
 fn unescape(text: &str) -> String {
     text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
@@ -132,6 +175,22 @@ mod tests {
     fn the_default_route_claims_nothing() {
         let route = Route { address: Ipv4Addr::UNSPECIFIED, prefix: 0 };
         assert!(!route.overlaps(Ipv4Addr::new(10, 88, 0, 0), 22));
+    }
+
+    #[test]
+    fn groups_of_a_pod_are_found_however_they_are_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let uid = "11-22";
+        for group in ["kubepods/pod11-22/c", "kubepods/pod11-23", "k.slice/k-pod11_22.slice/x"] {
+            fs::create_dir_all(dir.path().join(group)).unwrap();
+        }
+        let mut found = Vec::new();
+        named_below(dir.path(), uid, &mut found).unwrap();
+        found.sort();
+        let expected = ["k.slice/k-pod11_22.slice", "kubepods/pod11-22"];
+        assert_eq!(found, expected.map(|group| dir.path().join(group)));
+        named_below(&dir.path().join("absent"), uid, &mut found).unwrap();
+        assert_eq!(found.len(), 2);
     }
 
     #[test]

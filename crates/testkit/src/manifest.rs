@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::image;
+use crate::{binaries, image};
 
 /// A directory of manifests.
 #[derive(Debug, Clone)]
@@ -35,6 +35,25 @@ impl ManifestDir {
     /// Writes a pod under the file name `NAME.json`.
     pub fn put_pod(&self, pod: &PodManifest) -> Result<()> {
         self.put(&format!("{}.json", pod.name), pod.to_json())
+    }
+
+    /// Writes an example of volumes under its own file name, `NAME.yaml`, with some of its
+    /// words replaced.
+    pub fn put_example(&self, name: &str, changes: &[(&str, &str)]) -> Result<()> {
+        let file = format!("{name}.yaml");
+        let path = binaries::workspace().join("examples/volumes").join(&file);
+        let mut text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        for (from, to) in changes {
+            ensure!(text.contains(from), "{file} has no {from}");
+            text = text.replace(from, to);
+        }
+        self.put(&file, text)
+    }
+
+    /// Removes the file of [`Self::put_example`].
+    pub fn remove_example(&self, name: &str) -> Result<()> {
+        self.remove(&format!("{name}.yaml"))
     }
 
     /// Writes the PersistentVolume `pv` of this source and mode, and the claim `data`

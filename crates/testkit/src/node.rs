@@ -230,7 +230,8 @@ impl Node {
         })
     }
 
-    /// Waits until the pod is gone, and neither its directory nor a mount in it is left.
+    /// Waits until the pod is gone, and neither its directory nor a mount in it nor a
+    /// control group of it is left.
     pub fn wait_no_trace(&self, manifest: &str, uid: &str) -> Result<()> {
         self.wait_gone(manifest)?;
         let dir = self.klet.root_dir().join("pods").join(uid);
@@ -238,6 +239,8 @@ impl Node {
             let mounts = host::mounts_below(&dir)?;
             ensure!(mounts.is_empty(), "still mounted: {mounts:?}");
             ensure!(!dir.exists(), "{} is still there", dir.display());
+            let groups = host::pod_cgroups_below(&self.containerd.cgroup_root(), uid)?;
+            ensure!(groups.is_empty(), "control groups are still there: {groups:?}");
             Ok(())
         })
     }
@@ -247,6 +250,34 @@ impl Node {
         self.eventually(&format!("klet to log {words:?}"), || {
             let log = std::fs::read_to_string(self.klet.log_path())?;
             ensure!(log.contains(words), "it said\n{}", self.klet.log_tail());
+            Ok(())
+        })
+    }
+
+    /// Kills klet, starts it anew and waits until it tells of what runs; fails unless
+    /// every container is as it was.
+    pub fn survive_kill(&mut self) -> Result<()> {
+        let before = self.instances()?;
+        self.wait_told(&before)?;
+        self.klet.kill9()?;
+        self.klet.restart()?;
+        self.wait_told(&before)?;
+        let after = self.instances()?;
+        ensure!(before == after, "containers were {before:?} and are {after:?}");
+        Ok(())
+    }
+
+    /// Waits until klet tells of every one of these that runs.
+    fn wait_told(&self, instances: &BTreeMap<String, Instance>) -> Result<()> {
+        let running = v1::ContainerState::ContainerRunning as i32;
+        self.eventually("klet to know its containers", || {
+            let pods = self.klet.pods()?;
+            let told = |id: &String| {
+                let mut all = pods.iter().flat_map(|pod| pod.init.iter().chain(&pod.containers));
+                all.any(|container| container.id == *id)
+            };
+            let mut untold = instances.iter().filter(|(id, one)| one.state == running && !told(id));
+            ensure!(untold.next().is_none(), "it tells of {pods:?}");
             Ok(())
         })
     }

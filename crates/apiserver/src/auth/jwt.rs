@@ -96,6 +96,9 @@ pub struct TokenIssuer {
     key_id: String,
     /// Name of the issuer; also the audience that means this server.
     pub issuer: String,
+    /// Whoever asks for a token that lasts longer gets one that lasts so long. Upstream:
+    /// --service-account-max-token-expiration.
+    pub lifetime_max: Option<SignedDuration>,
 }
 
 impl TokenIssuer {
@@ -128,7 +131,7 @@ impl TokenIssuer {
             .map_err(|error| TokenError::Key(error.to_string()))?;
         let hash = digest::digest(&digest::SHA256, key.public_key().as_ref());
         let key_id = URL_SAFE_NO_PAD.encode(hash.as_ref());
-        Ok(Self { key, key_id, issuer: issuer.to_owned() })
+        Ok(Self { key, key_id, issuer: issuer.to_owned(), lifetime_max: None })
     }
 
     /// Signs a token.

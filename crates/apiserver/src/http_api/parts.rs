@@ -71,6 +71,8 @@ impl Api {
             let cause = Cause::invalid("spec.expirationSeconds", &seconds.to_string(), &why);
             return Err(ApiError::invalid(target.shown, &target.name, &[cause]));
         }
+        let longest = self.authenticator.issuer.lifetime_max.map(|max| max.as_secs());
+        let seconds = longest.map_or(seconds, |longest| seconds.min(longest));
         let mut audiences: Vec<String> =
             json::texts(&request, "spec.audiences").map(str::to_owned).collect();
         if audiences.is_empty() {

@@ -95,10 +95,11 @@ impl ApiServer {
         };
         let store =
             settings.store.unwrap_or_else(|| Arc::new(Store::new(settings.remembered_changes)));
-        let issuer = match &settings.token_key {
+        let mut issuer = match &settings.token_key {
             Some(key) => TokenIssuer::from_pkcs8(&settings.issuer, key)?,
             None => TokenIssuer::generate(&settings.issuer)?,
         };
+        issuer.lifetime_max = settings.token_lifetime_max;
         let api = Arc::new(Api::new(ApiParts {
             authenticator: Authenticator::new(issuer, settings.tokens, Arc::clone(&store)),
             authorizer: Authorizer::new(Arc::clone(&store)),

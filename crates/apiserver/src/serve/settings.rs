@@ -31,6 +31,8 @@ pub struct Settings {
     pub issuer: String,
     /// P-256 key in PKCS #8 that signs these tokens; a new one if there is none.
     pub token_key: Option<Vec<u8>>,
+    /// How long such tokens last at most, whatever is asked for.
+    pub token_lifetime_max: Option<SignedDuration>,
     /// Tokens known by heart.
     pub tokens: Vec<StaticToken>,
     /// Objects; an empty store if there is none.
@@ -60,6 +62,7 @@ impl Default for Settings {
             authority: None,
             issuer: "https://kubernetes.default.svc.cluster.local".to_owned(),
             token_key: None,
+            token_lifetime_max: None,
             tokens: Vec::new(),
             store: None,
             remembered_changes: REMEMBERED,

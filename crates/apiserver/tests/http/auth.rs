@@ -89,6 +89,21 @@ async fn a_token_lives_as_long_as_its_pod() {
 }
 
 #[tokio::test]
+async fn no_token_lasts_longer_than_the_server_lets_it() {
+    let longest = jiff::SignedDuration::from_secs(30);
+    let settings = Settings { token_lifetime_max: Some(longest), ..Settings::default() };
+    let (_server, mut admin) = server(settings).await;
+    let tokens = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let asked = json!({"spec": {"expirationSeconds": 600}});
+    let before = jiff::Timestamp::now();
+    let (code, issued) = admin.post(tokens, asked).await;
+    assert_eq!((code, &issued["spec"]["expirationSeconds"]), (201, &json!(30)), "{issued}");
+    let ends: jiff::Timestamp =
+        issued["status"]["expirationTimestamp"].as_str().unwrap().parse().unwrap();
+    assert!(ends.duration_since(before) <= longest, "{issued}");
+}
+
+#[tokio::test]
 async fn pods_are_given_a_token_where_the_server_is_told_so() {
     let settings = Settings { mounts_tokens: true, ..Settings::default() };
     let (_server, mut admin) = server(settings).await;

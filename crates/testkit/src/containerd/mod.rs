@@ -146,16 +146,10 @@ impl Containerd {
 
     /// Makes that group in every hierarchy: the upstream kubelet wants it to be there.
     pub fn make_cgroup_root(&self) -> Result<()> {
-        let (mount, root) = (Path::new("/sys/fs/cgroup"), self.cgroup_root());
+        let root = self.cgroup_root();
         let name = root.trim_start_matches('/');
-        let one = mount.join("cgroup.controllers").exists();
-        let mut hierarchies = vec![mount.to_owned()];
-        if !one {
-            let entries = fs::read_dir(mount).context("cannot read /sys/fs/cgroup")?;
-            hierarchies = entries.flatten().map(|entry| entry.path()).collect();
-            hierarchies.retain(|path| path.is_dir() && !path.is_symlink());
-        }
-        for hierarchy in hierarchies {
+        let one = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+        for hierarchy in host::cgroup_hierarchies()? {
             let group = hierarchy.join(name);
             fs::create_dir_all(&group)
                 .with_context(|| format!("cannot create {}", group.display()))?;
