@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use api_client::{Call, Patch, path};
 use apiserver::store::Key;
 use plugin_apis::csi::{
-    NodeExpandVolumeRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeExpandVolumeRequest, NodeGetInfoRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
     NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
 };
 use serde_json::{Value, json};
@@ -495,5 +495,46 @@ fn a_volume_that_is_made_for_its_pod() -> Result<()> {
     cluster.node.klet.restart()?;
     cluster.wait_no_trace(name, &uid)?;
     ensure!(driver.mounts_of("vol-1")?.is_empty(), "it is still mounted");
+    Ok(())
+}
+
+/// Upstream's patience with a volume that cannot be attached is two minutes.
+#[test]
+fn a_pod_leaves_a_node_that_has_too_many_volumes() -> Result<()> {
+    let cluster = Cluster::start()?;
+    let mut driver = driver(&cluster, CsiOptions { volumes_max: 1, ..CsiOptions::default() })?;
+    driver.register()?;
+    let object = json!({"metadata": {"name": DRIVER},
+        "spec": {"nodeAllocatableUpdatePeriodSeconds": 3600}});
+    cluster.api.ask(Call::post(&path(STORAGE, "", &["csidrivers"]), object))?;
+    bind(&cluster, "data", "pv-1", "vol-1", json!({}))?;
+    let source = json!({"persistentVolumeClaim": {"claimName": "data"}});
+    cluster.create_pod(&claimant("web", source))?;
+    wait_in_use(&cluster, &[&unique_name("vol-1")])?;
+    let asked = driver.requests::<NodeGetInfoRequest>().len();
+
+    let node = cluster.node.klet.node_name();
+    let name = format!("csi-{}", sha256(&format!("vol-1{DRIVER}{node}"))?);
+    let object = json!({"metadata": {"name": name}, "spec": {"attacher": DRIVER,
+        "nodeName": node, "source": {"persistentVolumeName": "pv-1"}}});
+    cluster.api.ask(Call::post(&path(STORAGE, "", &["volumeattachments"]), object))?;
+    let place = path(STORAGE, "", &["volumeattachments", &name, "status"]);
+    let status = json!({"attached": false, "attachError": {"message": "no", "errorCode": 8}});
+    cluster.api.ask(Call::patch(&place, Patch::Merge, json!({"status": status})))?;
+
+    let limit = Duration::from_secs(240);
+    let pod = cluster.node.within(limit, "the pod to be refused", || {
+        let pod = cluster.pod("web").context("no pod")?;
+        ensure!(pod["status"]["phase"] == "Failed", "{:#}", pod["status"]);
+        Ok(pod)
+    })?;
+    assert_eq!(pod["status"]["reason"], "VolumeAttachmentLimitExceeded");
+    let message = "Pod was rejected: Node has reached its volume attachment limit, rejecting pod. \
+                   unmounted volumes=[data], unattached volumes=[data], failed to process \
+                   volumes=[]: context deadline exceeded";
+    assert_eq!(pod["status"]["message"], message);
+    wait_event(&cluster, "VolumeAttachmentLimitExceeded", "has reached its volume attachment")?;
+    wait_in_use(&cluster, &[])?;
+    assert!(driver.requests::<NodeGetInfoRequest>().len() > asked, "the driver was asked again");
     Ok(())
 }

@@ -29,6 +29,13 @@ impl EventType {
 pub enum EventObject {
     /// The node of this name.
     Node(String),
+    /// A PersistentVolume.
+    PersistentVolume {
+        /// Name.
+        name: String,
+        /// Uid; empty if the cluster gave it none.
+        uid: String,
+    },
     /// A pod, or one container of it.
     Pod {
         /// Uid.

@@ -21,6 +21,7 @@ use crate::image_manager::ImageMetrics;
 use crate::node_shutdown::ShutdownMetrics;
 use crate::runtime_manager::HookMetrics;
 use crate::server::RequestMetrics;
+use crate::volume_manager::VolumeMetrics;
 
 /// Label of the runtime operation metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -169,6 +170,11 @@ impl Metrics {
             let label = ContainerState { container_state };
             self.running_containers.get_or_create(&label).set(as_gauge(count));
         }
+    }
+
+    /// Adds the figures of volumes.
+    pub fn add_volumes(&self, volumes: &VolumeMetrics) {
+        volumes.register(&mut self.lock());
     }
 
     /// Adds figures that are read when somebody asks.

@@ -206,6 +206,15 @@ impl Calls {
 }
 
 impl CallUnderWay {
+    /// The call has come so far.
+    pub fn does(&self, what: String) {
+        let mut all = self.board.lock();
+        let calls = all.get_mut(&self.uid).map(|progress| &mut progress.calls);
+        if let Some(call) = calls.and_then(|calls| calls.get_mut(&self.number)) {
+            call.what = what;
+        }
+    }
+
     /// The call is a pull and has come so far.
     pub fn pulls(&self, what: String, pull: Pull) {
         let mut all = self.board.lock();

@@ -130,6 +130,7 @@ impl Agent {
         plugin_manager::start(&settings.root_dir, &ports, &drivers, csi_node.clone());
         let volumes =
             Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired, &drivers);
+        metrics.add_volumes(volumes.metrics());
         let shared = Shared {
             ports,
             settings,

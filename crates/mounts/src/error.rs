@@ -60,6 +60,16 @@ pub enum MountsError {
         /// Where.
         path: PathBuf,
     },
+    /// A file is in the way of a removal of directories.
+    #[error(
+        "will not remove {}: it is no directory, and may be data of a volume; save what is \
+         needed, remove it, and the rest goes",
+        .path.display()
+    )]
+    FileInside {
+        /// Which.
+        path: PathBuf,
+    },
     /// A path leads out of the volume it should be in.
     #[error(
         "{} leads out of the volume {}, by a symbolic link or by '..'; point the link to a \

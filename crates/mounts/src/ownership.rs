@@ -15,9 +15,6 @@ use crate::error::{Context, MountsError};
 use crate::place::{Place, facts, through_proc};
 use crate::walk::{At, Visitor, open_leaf, walk};
 
-/// Files between two reports of progress.
-const PROGRESS_EVERY: u64 = 256;
-
 /// The group, and what it may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FsGroup {
@@ -63,8 +60,8 @@ pub struct Owned {
     pub first_failure: Option<MountsError>,
 }
 
-/// Gives a directory and all below it to a group. `progress` hears, now and
-/// then, how many files have been visited.
+/// Gives a directory and all below it to a group. `progress` hears after each file how
+/// many have been visited: a slow disk may take seconds for one.
 pub fn own(
     dir: &Path,
     group: FsGroup,
@@ -87,9 +84,7 @@ pub(crate) fn own_open(
 ) -> Result<Owned, MountsError> {
     let mut change = Change { group, owned: Owned::default(), progress };
     walk(dir, path, &mut change)?;
-    let owned = change.owned;
-    progress(owned.processed);
-    Ok(owned)
+    Ok(change.owned)
 }
 
 struct Change<'a> {
@@ -106,9 +101,7 @@ impl Change<'_> {
             let first = &mut self.owned.first_failure;
             first.get_or_insert_with(|| at.error(operation, errno));
         }
-        if self.owned.processed.is_multiple_of(PROGRESS_EVERY) {
-            (self.progress)(self.owned.processed);
-        }
+        (self.progress)(self.owned.processed);
         ControlFlow::Continue(())
     }
 

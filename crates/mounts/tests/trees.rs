@@ -196,10 +196,10 @@ fn what_cannot_be_changed_is_counted_and_told() {
 #[test]
 fn progress_is_heard_on_the_way() {
     let Some(world) = World::new() else { return };
-    for number in 0..1_000 {
+    for number in 0..100 {
         world.file(&format!("volume/{number}"), "");
     }
     let mut heard = Vec::new();
     own(&world.at("volume"), GROUP, ChangePolicy::Always, &mut |count| heard.push(count)).unwrap();
-    assert_eq!(heard, [256, 512, 768, 1001]);
+    assert_eq!(heard, (1..=101).collect::<Vec<u64>>());
 }

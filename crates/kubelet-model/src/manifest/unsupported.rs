@@ -259,7 +259,12 @@ const REMOVED: [&str; 9] = [
 fn reason(field: &Field) -> String {
     let volume = field.as_str().strip_prefix("spec.volumes[");
     let kind = volume.and_then(|rest| rest.split_once("].")).map_or("", |(_, kind)| kind);
-    let why = match kind {
+    format!("{UNSUPPORTED}{}", instead_of(kind))
+}
+
+/// Why there are no volumes of a kind, and what to have instead; empty if nothing is known.
+pub fn instead_of(kind: &str) -> &'static str {
+    match kind {
         "gitRepo" => "; removed from Kubernetes: clone in an init container instead",
         "flexVolume" => "; deprecated in Kubernetes: use a CSI driver instead",
         kind if MIGRATED.contains(&kind) => {
@@ -267,8 +272,7 @@ fn reason(field: &Field) -> String {
         }
         kind if REMOVED.contains(&kind) => "; removed from Kubernetes: use a CSI driver instead",
         _ => "",
-    };
-    format!("{UNSUPPORTED}{why}")
+    }
 }
 
 /// `known` shrinks on the way down: a list may hold ten thousand pods.

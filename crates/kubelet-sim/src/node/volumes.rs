@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -206,8 +207,18 @@ impl VolumeHost for SimVolumes {
         self.run(dir, "share", |_| Ok(())).await
     }
 
-    async fn own(&self, dir: &Path, _: FsGroup, _: ChangePolicy) -> Result<Owned, VolumeError> {
+    async fn own(
+        &self,
+        dir: &Path,
+        _: FsGroup,
+        _: ChangePolicy,
+        _: &AtomicU64,
+    ) -> Result<Owned, VolumeError> {
         self.run(dir, "own", |_| Ok(Owned::default())).await
+    }
+
+    async fn group_of(&self, path: &Path) -> Result<u32, VolumeError> {
+        self.run(path, "look for the group of", |_| Ok(0)).await
     }
 
     async fn make_inside(&self, volume: &Path, path: &Path, _: u32) -> Result<(), VolumeError> {

@@ -64,6 +64,13 @@ pub(super) fn event(key: u64, event: &Event) -> EventReport {
             name,
             ..Involved::default()
         },
+        EventObject::PersistentVolume { name, uid } => Involved {
+            kind: "PersistentVolume".to_owned(),
+            api_version: "v1".to_owned(),
+            uid,
+            name,
+            ..Involved::default()
+        },
         EventObject::Pod { uid, name, namespace, field_path } => Involved {
             kind: "Pod".to_owned(),
             api_version: "v1".to_owned(),

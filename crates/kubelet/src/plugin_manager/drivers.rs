@@ -5,13 +5,14 @@
 //! way when its socket went enters nothing.
 //! Upstream: pkg/volume/csi/csi_drivers_store.go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use cluster::csi_node::{Driver, Registered};
 use plugin_apis::csi::NodeGetInfoResponse;
+use tokio::sync::Notify;
 
 use super::version::Version;
 use crate::followers::{Followers, Following};
@@ -79,6 +80,9 @@ struct State {
     seats: BTreeMap<PathBuf, u64>,
     seated: u64,
     followers: Followers<()>,
+    /// Those to be asked at once how many volumes they can attach.
+    questions: BTreeSet<String>,
+    asked: Arc<Notify>,
 }
 
 /// Returns from `changed` once a driver has come or gone.
@@ -205,6 +209,28 @@ impl Drivers {
         {
             let (volumes_max, known) = (max_volumes_per_node, CsiDriver::clone(known));
             *driver = Arc::new(CsiDriver { node_id, volumes_max, topology, ..known });
+        }
+    }
+
+    /// A driver cannot attach as many volumes as it said: it is asked again, and the
+    /// cluster told. May be said at any time.
+    pub fn ask_again(&self, name: &str) {
+        let mut state = self.lock();
+        state.questions.insert(name.to_owned());
+        state.asked.notify_one();
+    }
+
+    /// Waits until some driver is to be asked; one may call this.
+    pub(super) async fn to_ask(&self) -> BTreeSet<String> {
+        loop {
+            let asked = {
+                let mut state = self.lock();
+                if !state.questions.is_empty() {
+                    return std::mem::take(&mut state.questions);
+                }
+                Arc::clone(&state.asked)
+            };
+            asked.notified().await;
         }
     }
 

@@ -1,4 +1,5 @@
-//! Asks drivers again how many volumes they can attach, as often as a cluster wants.
+//! Asks drivers again how many volumes they can attach, as often as a cluster wants, and
+//! when it turns out to be fewer.
 //!
 //! Owns when each is asked next. Reads drivers' CSIDriver objects; writes the table of
 //! [`Drivers`], from which the cluster is told. Never registers a driver. Upstream:
@@ -52,6 +53,11 @@ impl Refresh {
             tokio::select! { biased;
                 () = coming.changed() => {}
                 () = objects.changed() => {}
+                names = self.drivers.to_ask() => {
+                    for name in names {
+                        self.ask(&name).await;
+                    }
+                }
                 () = sleep_until(first.unwrap_or(now)), if first.is_some() => {
                     for (name, (period, at)) in &mut due {
                         if *at <= Instant::now() {

@@ -277,6 +277,12 @@ async fn a_cluster_hears_of_drivers_and_may_contradict() {
         object["spec"]["drivers"][0]["allocatable"]["count"].as_i64().unwrap_or_default()
     };
     let before = count().await;
+    // And at once if it turns out that it can attach fewer.
+    drivers.ask_again("d.example");
+    while count().await <= before {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let before = count().await;
     of_cluster.know(&key, Some(Arc::new(object)));
     while count().await <= before {
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -10,7 +10,7 @@ use std::io;
 use kubelet_model::PodUid;
 
 use crate::ports::Fs;
-use crate::runtime_manager::pods_dir;
+use crate::runtime_manager::{pods_dir, remove_pod_dir};
 use crate::settings::Settings;
 use crate::volume_manager::{VolumeState, Volumes};
 
@@ -25,14 +25,19 @@ pub(super) fn sweep(
 ) -> io::Result<()> {
     let mut outcome = Ok(());
     let pods = pods_dir(&settings.root_dir);
+    let (mut orphans, mut failed) = (0, 0);
     for entry in absent_is_empty(fs.list(&pods))? {
         let uid = entry.name.to_str().map(PodUid::new);
         if let Some(uid) = uid.filter(|uid| entry.is_dir && !known.contains(uid)) {
             let removed =
-                release(volumes, &uid).and_then(|()| fs.remove_dir_all(&pods.join(&entry.name)));
+                release(volumes, &uid).and_then(|()| remove_pod_dir(fs, &pods.join(&entry.name)));
+            orphans += 1;
+            let waits = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+            failed += usize::from(removed.as_ref().is_err_and(|error| !waits(error)));
             outcome = outcome.and(removed);
         }
     }
+    volumes.metrics().set_orphans(orphans, failed);
     for entry in absent_is_empty(fs.list(&settings.pod_logs_dir))? {
         let uid = entry.name.to_str().and_then(uid_of_log_dir);
         if let Some(uid) = uid.filter(|uid| entry.is_dir && !known.contains(uid)) {
@@ -84,6 +89,24 @@ fn absent_is_empty<T: Default>(listing: io::Result<T>) -> io::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ports::RealFs;
+
+    #[test]
+    fn what_lies_in_place_of_volumes_is_never_removed() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let pod = temp.path().join("u1");
+        std::fs::create_dir_all(pod.join("volumes/kind/empty")).expect("directories");
+        std::fs::create_dir_all(pod.join("etc")).expect("directories");
+        std::fs::write(pod.join("etc-hosts"), "").expect("a file");
+        let data = pod.join("volumes/kind/precious");
+        std::fs::write(&data, "data").expect("a file");
+        let error = remove_pod_dir(&RealFs, &pod).expect_err("data is in the way");
+        assert!(error.to_string().contains(data.to_str().unwrap()), "{error}");
+        assert!(data.exists());
+        std::fs::remove_file(&data).expect("removed");
+        remove_pod_dir(&RealFs, &pod).expect("nothing is in the way");
+        assert!(!pod.exists());
+    }
 
     #[test]
     fn only_whole_names_tell_a_uid() {

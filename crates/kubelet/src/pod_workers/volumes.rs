@@ -5,14 +5,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use kubelet_model::{Action, DesiredPod, Mono, ObjectKey, ObservedPod, Steps};
+use kubelet_model::{Action, DesiredPod, EventType, Mono, ObjectKey, ObservedPod, Steps};
 
 use super::worker::{Decision, Worker};
 use crate::object_cache::{ObjectWatch, pod_objects};
 use crate::progress::Obstacle;
 use crate::runtime_manager::refusal;
+use crate::status_manager::Ended;
 use crate::status_manager::Stage;
-use crate::volume_manager::{Mountables, VolumeState, has_volumes, why_waiting};
+use crate::volume_manager::{Mountables, VolumeState, attach_limit, has_volumes, why_waiting};
+
+/// Why a pod may not stay on a node that can have no more volumes.
+const ATTACH_LIMIT: &str = "VolumeAttachmentLimitExceeded";
 
 /// The objects that a pod's variables and images need.
 pub(super) struct FollowedObjects {
@@ -59,6 +63,22 @@ impl Worker {
             // Before their state is read, so that no change goes unnoticed.
             self.volume_watch = self.shared.volumes.follow(&self.uid);
         }
+    }
+
+    /// A pod that waits for a volume of which the node can have no more may not stay: it
+    /// can run elsewhere. Upstream: SyncPod in pkg/kubelet/kubelet.go.
+    pub(super) fn note_attach_limit(&mut self, pod: &DesiredPod, seen: &ObservedPod) {
+        let Some(VolumeState::Waiting { volumes, problems, .. }) =
+            self.shared.volumes.state(&self.uid)
+        else {
+            return;
+        };
+        let Some(why) = attach_limit(&volumes, &problems) else { return };
+        tracing::warn!(pod = %pod.full_name(), uid = %self.uid, message = why, "pod refused");
+        self.record(pod, EventType::Warning, ATTACH_LIMIT, why.clone());
+        self.shared.metrics.admission.count_rejection(ATTACH_LIMIT);
+        let rejected = Ended::rejected(ATTACH_LIMIT, &why);
+        self.ended = Some(Ended { before_anything: seen.is_gone(), ..rejected });
     }
 
     /// Nothing of the pod needs its volumes any more; true once they are gone.

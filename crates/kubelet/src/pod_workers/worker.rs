@@ -315,6 +315,9 @@ impl Worker {
         let now = self.now();
         let grace = Grace::from_secs(Grace::seconds_of(pod.spec()));
         if !self.ended_itself {
+            if self.ended.is_none() {
+                self.note_attach_limit(pod, seen);
+            }
             let time_is_up_at =
                 if self.ended.is_none() { self.watch_deadline(pod, seen) } else { None };
             let plan = pod_plan::plan_live(pod, seen, &self.context());

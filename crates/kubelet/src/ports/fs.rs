@@ -121,6 +121,12 @@ pub trait Fs: Send + Sync + 'static {
     /// Removes a directory tree without following links or crossing into
     /// another mount; absent is fine.
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
+    /// Removes directories below a path, and that itself, but nothing else: a file in it
+    /// is an error that names it. A file system that holds nobody's data may do as
+    /// [`Fs::remove_dir_all`] does.
+    fn remove_dirs(&self, path: &Path) -> io::Result<()> {
+        self.remove_dir_all(path)
+    }
     /// Watches a file or directory for changes to it or its direct entries.
     fn watch(&self, path: &Path) -> io::Result<ChangeStream>;
     /// Opens a set of alarms, none armed yet. A file system may have none.

@@ -155,13 +155,11 @@ impl Fs for RealFs {
     }
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        mounts::remove_tree(path).map_err(|error| {
-            let kind = match &error {
-                MountsError::MountInside { .. } => ErrorKind::ResourceBusy,
-                _ => error.errno().map_or(ErrorKind::Other, |errno| io::Error::from(errno).kind()),
-            };
-            io::Error::new(kind, error)
-        })
+        mounts::remove_tree(path).map_err(not_removed)
+    }
+
+    fn remove_dirs(&self, path: &Path) -> io::Result<()> {
+        mounts::remove_dirs(path).map_err(not_removed)
     }
 
     fn watch(&self, path: &Path) -> io::Result<ChangeStream> {
@@ -171,6 +169,15 @@ impl Fs for RealFs {
     fn write_alarms(&self) -> io::Result<Box<dyn WriteAlarms>> {
         Ok(Box::new(alarms::Alarms::new()?))
     }
+}
+
+fn not_removed(error: MountsError) -> io::Error {
+    let kind = match &error {
+        MountsError::MountInside { .. } => ErrorKind::ResourceBusy,
+        MountsError::FileInside { .. } => ErrorKind::DirectoryNotEmpty,
+        _ => error.errno().map_or(ErrorKind::Other, |errno| io::Error::from(errno).kind()),
+    };
+    io::Error::new(kind, error)
 }
 
 fn entry(name: OsString, stat: &Stat) -> DirEntry {

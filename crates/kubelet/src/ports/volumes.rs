@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -70,6 +71,18 @@ pub enum VolumeError {
         /// What went wrong.
         error: Box<VolumeError>,
     },
+    /// A disk with another file system than it should have.
+    #[error(
+        "will not use {}: it holds {found}, and the volume is to be {wanted}", .device.display()
+    )]
+    OtherFileSystem {
+        /// Which disk.
+        device: PathBuf,
+        /// What it has.
+        found: String,
+        /// What it should have.
+        wanted: String,
+    },
     /// A disk that is not touched.
     #[error("will not use {}: {why}", .device.display())]
     Disk {
@@ -107,6 +120,18 @@ pub enum VolumeError {
         disk: String,
         /// Why not.
         why: String,
+    },
+    /// Files of a volume of another agent's, of a kind that nobody here can undo.
+    #[error(
+        "{} is what is left of a volume of {plugin}, which this release does not handle, and \
+         there is something in it; save what is needed and empty it, then it is removed",
+        .path.display()
+    )]
+    Leftover {
+        /// The kind.
+        plugin: String,
+        /// Where it lies.
+        path: PathBuf,
     },
     /// A volume of another agent's, of a kind that nobody here can undo.
     #[error(
@@ -181,13 +206,17 @@ pub trait VolumeHost: Send + Sync + 'static {
     async fn mounts_below(&self, dir: &Path) -> Result<Vec<PathBuf>, VolumeError>;
     /// Lets mounts below a directory be seen by containers that ask for it.
     async fn share(&self, dir: &Path) -> Result<(), VolumeError>;
-    /// Gives a directory and all below it to a group.
+    /// Gives a directory and all below it to a group. How many files have been visited is
+    /// told meanwhile: a walk takes as long as it takes, and one that was given up goes on.
     async fn own(
         &self,
         dir: &Path,
         group: FsGroup,
         policy: ChangePolicy,
+        visited: &AtomicU64,
     ) -> Result<Owned, VolumeError>;
+    /// The group that what a path leads to belongs to.
+    async fn group_of(&self, path: &Path) -> Result<u32, VolumeError>;
     /// Makes a directory in a volume, and those that lead to it.
     async fn make_inside(&self, volume: &Path, path: &Path, mode: u32) -> Result<(), VolumeError>;
     /// Reads a file in a volume, up to a limit; links in it never lead out of it.

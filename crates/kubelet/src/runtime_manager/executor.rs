@@ -15,7 +15,7 @@ use kubelet_model::{
 use super::hooks::HookMetrics;
 use super::images::Ensured;
 use super::log_paths;
-use super::pod_files::pod_dir;
+use super::pod_files::{pod_dir, remove_pod_dir};
 use super::stop::Ended;
 use crate::allocation::Allocations;
 use crate::cluster_lists::ClusterLists;
@@ -335,10 +335,9 @@ impl Executor {
         }
         let logs = log_paths::pod_dir(&self.settings.pod_logs_dir, &self.identity);
         let own = pod_dir(&self.settings.root_dir, &self.identity.uid);
-        for dir in [&logs, &own] {
-            self.ports.fs.remove_dir_all(dir).map_err(file_error("remove", dir))?;
-        }
-        Ok(())
+        let fs = &*self.ports.fs;
+        fs.remove_dir_all(&logs).map_err(file_error("remove", &logs))?;
+        remove_pod_dir(fs, &own).map_err(file_error("remove", &own))
     }
 
     /// The pods' control groups.

@@ -41,5 +41,5 @@ pub(crate) use downward::{file_field, file_resource};
 pub use executor::{ActionError, Executor, Means, PodIdentity};
 pub use hooks::HookMetrics;
 pub(crate) use images::mounted as mounted_images;
-pub use pod_files::{pod_dir, pods_dir};
+pub use pod_files::{pod_dir, pods_dir, remove_pod_dir};
 pub use resources::qos_class;

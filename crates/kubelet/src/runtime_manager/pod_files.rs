@@ -4,6 +4,7 @@
 //! there too. Upstream: pkg/kubelet/kubelet_getters.go, makePodDataDirs and
 //! makeHostsMount in pkg/kubelet/kubelet_pods.go.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use kubelet_model::{DesiredPod, PodUid};
@@ -27,6 +28,13 @@ pub fn pods_dir(root_dir: &Path) -> PathBuf {
 /// A pod's directory: everything the agent keeps for it but its logs.
 pub fn pod_dir(root_dir: &Path, uid: &PodUid) -> PathBuf {
     pods_dir(root_dir).join(uid.as_str())
+}
+
+/// Removes a pod's directory, once nothing of its volumes is left. As upstream, what is
+/// found in place of those is never removed: it may be somebody's data.
+pub fn remove_pod_dir(fs: &dyn Fs, dir: &Path) -> io::Result<()> {
+    fs.remove_dirs(&dir.join("volumes"))?;
+    fs.remove_dir_all(dir)
 }
 
 impl Executor {

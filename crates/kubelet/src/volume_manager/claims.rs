@@ -29,6 +29,7 @@ use super::layout::VolumeName;
 use super::network::{self, DiskSpec, ShareSpec};
 use super::selinux::Labels;
 pub use unusable::Unusable;
+use unusable::foreign_kind;
 
 /// A volume that a pod names by a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,9 +112,11 @@ impl ClaimSpec {
             if node.in_cluster {
                 keys.extend(driver_objects(&csi.driver, &self.pod, get));
             }
-            // Before that there is nothing to be read in it.
+            // Before that all that can be read in it is that the node has too many.
             let (driver, handle) = (&csi.driver, &csi.volume_handle);
-            if node.check_attached(&unique_name(driver, handle)).is_ok() {
+            let limits =
+                || node.attaches() && Policy::of(get(&driver_key(driver)).as_deref()).limits;
+            if node.check_attached(&unique_name(driver, handle)).is_ok() || limits() {
                 let id = attachment_id(handle, driver, node_name);
                 keys.insert(ObjectKey::new(ObjectKind::VolumeAttachment, "", &id));
             }
@@ -135,10 +138,11 @@ impl ClaimSpec {
         let failed = |why| ClaimError::Claim { claim: self.claim.clone(), why: Box::new(why) };
         let (name, volume) = self.bound_to(get)?;
         let block = self.check_mode(volume.volume_mode.as_deref())?;
+        let kind = foreign_kind(&volume);
         let modes = volume.access_modes.unwrap_or_default();
         let access = modes.first().and_then(|mode| Access::named(mode));
         let (Some(volume_name), Some(access)) = (VolumeName::new(&name), access) else {
-            return Err(failed(Unusable::Kind(name)));
+            return Err(failed(Unusable::Kind { volume: name, kind }));
         };
         let mount_options = volume.mount_options.unwrap_or_default();
         let at = |path: String, kind, fs_type: Option<String>| {
@@ -195,7 +199,9 @@ impl ClaimSpec {
         }
         let capacity =
             volume.capacity.as_ref().and_then(|all| Quantity::parse(&all.get("storage")?.0));
-        let Some(csi) = volume.csi else { return Err(failed(Unusable::Kind(name))) };
+        let Some(csi) = volume.csi else {
+            return Err(failed(Unusable::Kind { volume: name, kind }));
+        };
         let described = get(&driver_key(&csi.driver));
         let mounts_labels = Policy::of(described.as_deref()).mounts_labels;
         let label_for_driver = self.labels.for_mount(mounts_labels, &modes);

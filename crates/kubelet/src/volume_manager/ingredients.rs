@@ -23,17 +23,19 @@ pub(super) struct Lack {
     pub why: String,
     /// It is about to be known whether it can: nobody needs to be told.
     pub awaited: bool,
+    /// The driver of which the node can have no more volumes, if it is that.
+    pub full: Option<String>,
 }
 
 impl Lack {
     /// It is known what the volume is, but it cannot be mounted.
     pub(super) fn to_mount(why: String) -> Self {
-        Self { to: Some(Doing::SetUp), why, awaited: false }
+        Self { to: Some(Doing::SetUp), why, awaited: false, full: None }
     }
 
     /// What keeps it from being made.
     pub(super) fn new(to: Option<Doing>, why: String) -> Self {
-        Self { to, why, awaited: false }
+        Self { to, why, awaited: false, full: None }
     }
 }
 

@@ -18,6 +18,7 @@ mod ingredients;
 pub mod inventory;
 pub mod layout;
 pub mod measure;
+mod metrics;
 pub mod network;
 pub mod payload;
 mod plan;
@@ -29,7 +30,8 @@ pub mod selinux;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use pod_event::why_waiting;
+pub use metrics::VolumeMetrics;
+pub(crate) use pod_event::{attach_limit, why_waiting};
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -90,6 +92,8 @@ pub struct Problem {
     pub step: Step,
     /// In upstream's words.
     pub message: String,
+    /// How often it was tried; none if it cannot even be tried.
+    pub tries: u32,
 }
 
 /// How far a volume came.
@@ -99,6 +103,8 @@ pub enum Step {
     Process,
     /// The cluster has to attach it.
     AwaitAttach,
+    /// The cluster cannot attach it: the node has as many as it can.
+    AttachLimit,
     /// The node would have to attach it.
     Attach,
     /// To be mounted, or unmounted.
@@ -141,6 +147,7 @@ struct Shared {
     drivers: Drivers,
     devices: Devices,
     attachments: Attachments,
+    metrics: VolumeMetrics,
     pods: Mutex<BTreeMap<PodUid, Entry>>,
 }
 
@@ -201,6 +208,7 @@ impl Volumes {
             desired: desired.clone(),
             drivers: drivers.clone(),
             devices: Devices::default(),
+            metrics: VolumeMetrics::default(),
             pods: Mutex::default(),
         }))
     }
@@ -283,6 +291,11 @@ impl Volumes {
         self.0.attachments.clone()
     }
 
+    /// What is counted of volumes.
+    pub fn metrics(&self) -> &VolumeMetrics {
+        &self.0.metrics
+    }
+
     /// How a pod's volumes are; `None` if it was never said to have any.
     pub fn state(&self, uid: &PodUid) -> Option<VolumeState> {
         self.lock().get(uid).map(|entry| entry.state.borrow().clone())
@@ -308,7 +321,7 @@ impl Volumes {
     /// Starts a pod's task; `None` for a uid that can have no files.
     fn start(&self, uid: &PodUid, pod: Option<Arc<Pod>>, goal: Goal) -> Option<Entry> {
         let Shared { ports, settings, recorder, progress, objects, .. } = &*self.0;
-        let Shared { desired, drivers, devices, attachments, .. } = &*self.0;
+        let Shared { desired, drivers, devices, attachments, metrics, .. } = &*self.0;
         let layout = PodLayout::new(&settings.root_dir, uid)?;
         let (goal, goals) = watch::channel(goal);
         let waiting = VolumeState::Waiting { volumes: vec![], problems: vec![], retry_at: None };
@@ -325,6 +338,7 @@ impl Volumes {
             devices: devices.clone(),
             attachments: attachments.clone(),
             claims: ports.api.clone().map(Claims::new),
+            metrics: metrics.clone(),
             republish_every: settings.sync_frequency,
             clock: Arc::clone(&ports.clock),
             jitter: ports.jitter.clone(),

@@ -6,6 +6,7 @@
 //! Upstream: pkg/kubelet/volumemanager/reconciler.
 
 mod pace;
+mod standing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,6 +21,7 @@ pub(super) use super::ingredients::{Contents, Doing, Ingredients, Lack};
 use super::layout::{PluginName, VolumeName};
 use super::{Problem, Step, VolumeMountable, VolumeState};
 use pace::pace;
+use standing::{Next, republish, standing};
 
 /// Pause after the first failure of an operation; doubles with each.
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
@@ -62,6 +64,12 @@ pub(super) struct Found {
 impl Found {
     fn is_csi(&self) -> bool {
         self.plugin.as_ref().is_some_and(|plugin| plugin.as_dir() == PluginName::CSI)
+    }
+
+    /// It is a disk of another machine, which a cluster may have attached.
+    pub(super) fn is_disk(&self) -> bool {
+        let kinds = [PluginName::ISCSI, PluginName::FC];
+        self.plugin.as_ref().is_some_and(|plugin| kinds.contains(&plugin.as_dir()))
     }
 }
 
@@ -107,6 +115,8 @@ pub(super) struct Observed {
     republish_every: Duration,
     /// It is not known yet what drivers' volumes an earlier life left attached.
     undo_waits: bool,
+    /// Since when the pod waits for its volumes.
+    waits_since: Option<Mono>,
 }
 
 impl Default for Observed {
@@ -180,7 +190,13 @@ impl Observed {
             failures: BTreeMap::new(),
             republish_every,
             undo_waits: false,
+            waits_since: None,
         }
+    }
+
+    /// The pod waits for its volumes, or does not.
+    pub(super) fn note_wait(&mut self, waits: bool, now: Mono) {
+        self.waits_since = self.waits_since.or(Some(now)).filter(|_| waits);
     }
 
     /// Whether what drivers mounted may be undone.
@@ -191,6 +207,11 @@ impl Observed {
     /// Has this life of the agent made a volume grow before?
     pub(super) fn has_grown(&self, name: &VolumeName) -> bool {
         self.made.get(name).is_some_and(|made| made.bytes.is_some())
+    }
+
+    /// Has this life of the agent begun to make it?
+    pub(super) fn has_begun(&self, found: &Found) -> bool {
+        self.begun.contains(found)
     }
 
     /// The pod ends: failures to make something matter no more.
@@ -264,9 +285,9 @@ impl Observed {
         };
         if let Some((doing, message)) = failed {
             let count = self.failures.get(&op).map_or(0, |failure| failure.count);
-            let pause = PAUSE_FIRST.saturating_mul(1 << count.min(16)).min(PAUSE_MAX);
+            let retry_at = now + pause(count);
             let count = count.saturating_add(1);
-            self.failures.insert(op, Failure { doing, message, count, retry_at: now + pause });
+            self.failures.insert(op, Failure { doing, message, count, retry_at });
             return;
         }
         match (&op, outcome) {
@@ -296,6 +317,11 @@ impl Observed {
     }
 }
 
+/// Until the next try of what has failed so often before.
+pub(super) fn pause(count: u32) -> Duration {
+    PAUSE_FIRST.saturating_mul(1 << count.min(16)).min(PAUSE_MAX)
+}
+
 /// Decides.
 pub(super) fn plan(goal: &Goal, observed: &Observed, contents: &Contents, now: Mono) -> Plan {
     match goal {
@@ -308,6 +334,7 @@ pub(super) fn plan(goal: &Goal, observed: &Observed, contents: &Contents, now: M
 fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: Mono) -> Plan {
     let (mut missing, mut due, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     let mut republish_at: Option<Mono> = None;
+    let mut too_many_at: Option<Mono> = None;
     for (name, wanted) in &pod.volumes {
         let (is_there, next) = standing(name, wanted, observed, contents, now);
         if let (Next::Nothing, Some(at)) = (&next, republish(name, observed, contents)) {
@@ -324,9 +351,19 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
                 volume: name.to_string(),
                 step: Step::Process,
                 message: why.to_owned(),
+                tries: 0,
             }),
             Next::Impossible(Some(doing), why) => {
-                problems.push(set_up_problem(name, doing, why));
+                problems.push(set_up_problem(name, doing, why, 0));
+            }
+            Next::MayBeTooMany(lack, until) => {
+                too_many_at = Some(too_many_at.map_or(until, |other| other.min(until)));
+                let doing = lack.to.unwrap_or(Doing::VerifyAttached);
+                problems.push(set_up_problem(name, doing, &lack.why, 0));
+            }
+            Next::TooMany(why) => {
+                let waits = set_up_problem(name, Doing::VerifyAttached, why, 0);
+                problems.push(Problem { step: Step::AttachLimit, ..waits });
             }
         }
     }
@@ -337,7 +374,7 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
     let paced = pace(due, observed, now);
     let told = paced.failed.iter().filter(|(_, failure)| !failure.message.is_empty());
     problems.extend(told.map(|(op, failure)| match op {
-        Op::SetUp(name) => set_up_problem(name, failure.doing, &failure.message),
+        Op::SetUp(name) => set_up_problem(name, failure.doing, &failure.message, failure.count),
         Op::Grow(name) => Problem {
             volume: name.to_string(),
             step: Step::Grow,
@@ -345,6 +382,7 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
                 "NodeExpandVolume.NodeExpandVolume failed for volume \"{name}\" : {}",
                 failure.message
             ),
+            tries: failure.count,
         },
         _ => of_all(failure),
     }));
@@ -354,16 +392,8 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
         let retry_at = paced.wake_at;
         VolumeState::Waiting { volumes: missing, problems: problems.clone(), retry_at }
     };
-    let wake_at = paced.wake_at.into_iter().chain(republish_at).min();
+    let wake_at = paced.wake_at.into_iter().chain(republish_at).chain(too_many_at).min();
     Plan { ops: paced.ops, state, problems, wake_at }
-}
-
-/// When a driver that wants it is asked again for a volume that is made.
-fn republish(name: &VolumeName, observed: &Observed, contents: &Contents) -> Option<Mono> {
-    let wants =
-        contents.get(name).and_then(|all| all.as_ref().ok()).is_some_and(Ingredients::republishes);
-    let made = observed.made.get(name).filter(|_| wants)?;
-    Some(made.at + observed.republish_every)
 }
 
 /// Nothing starts any more, so whoever asks has all that it will get.
@@ -381,64 +411,6 @@ fn ready(pod: &PodVolumes, observed: &Observed) -> VolumeState {
     VolumeState::Ready(Arc::new(all.collect()))
 }
 
-/// What a volume needs next.
-enum Next<'a> {
-    Nothing,
-    SetUp,
-    Grow,
-    /// Nothing helps but another manifest; why.
-    Impossible(Option<Doing>, &'a str),
-}
-
-/// Whether a volume is there, and what it needs. One whose files are older than
-/// what they come from is there, and needs them written again.
-fn standing<'a>(
-    name: &VolumeName,
-    wanted: &'a Wanted,
-    observed: &Observed,
-    contents: &'a Contents,
-    now: Mono,
-) -> (bool, Next<'a>) {
-    let made = observed.made.get(name);
-    let same = made.is_some_and(|made| made.wanted == *wanted);
-    match wanted {
-        Wanted::Refused(why) => (false, Next::Impossible(Some(Doing::SetUp), why)),
-        Wanted::Payload(spec) => {
-            let kind =
-                |made: &Made| matches!(&made.wanted, Wanted::Payload(s) if s.kind == spec.kind);
-            let is_there = made.is_some_and(kind);
-            let next = match contents.get(name) {
-                Some(Err(lack)) if lack.awaited => Next::Nothing,
-                Some(Err(lack)) => Next::Impossible(lack.to, &lack.why),
-                Some(Ok(Ingredients::Files(content))) => {
-                    let shown = made.and_then(|made| made.digest.as_ref());
-                    let settled = is_there && shown == Some(&content.digest);
-                    if settled { Next::Nothing } else { Next::SetUp }
-                }
-                None | Some(Ok(_)) => Next::Nothing,
-            };
-            (is_there, next)
-        }
-        Wanted::Csi(_) | Wanted::Claim(_) | Wanted::Disk(_) if !same => match contents.get(name) {
-            Some(Err(lack)) if lack.awaited => (false, Next::Nothing),
-            Some(Err(lack)) => (false, Next::Impossible(lack.to, &lack.why)),
-            _ => (false, Next::SetUp),
-        },
-        Wanted::Csi(_) | Wanted::Claim(_)
-            if republish(name, observed, contents).is_some_and(|at| at <= now) =>
-        {
-            (true, Next::SetUp)
-        }
-        Wanted::Csi(_) | Wanted::Claim(_) => {
-            let bytes = contents.get(name).and_then(|all| all.as_ref().ok()?.wanted_bytes());
-            let grown = made.and_then(|made| made.bytes);
-            // Larger than it was told to be, or never told by this life of the agent.
-            (true, if bytes > grown { Next::Grow } else { Next::Nothing })
-        }
-        _ => (same, if same { Next::Nothing } else { Next::SetUp }),
-    }
-}
-
 fn plan_release(observed: &Observed, now: Mono) -> Plan {
     let due: Vec<Op> = match &observed.left {
         None => vec![Op::Look],
@@ -449,8 +421,11 @@ fn plan_release(observed: &Observed, now: Mono) -> Plan {
         Some(left) => {
             // A driver cannot undo what has parts bound elsewhere; those go first.
             let parts = left.iter().any(|found| found.plugin.is_none());
-            let waits = parts || observed.undo_waits;
-            let now = left.iter().filter(|found| !(waits && found.is_csi()));
+            let waits = |found: &Found| match observed.undo_waits {
+                true => found.is_csi() || found.is_disk(),
+                false => parts && found.is_csi(),
+            };
+            let now = left.iter().filter(|found| !waits(found));
             now.cloned().map(Op::TearDown).collect()
         }
     };
@@ -468,6 +443,7 @@ fn plan_release(observed: &Observed, now: Mono) -> Plan {
                 found.name,
                 failure.message
             ),
+            tries: failure.count,
         },
         _ => of_all(failure),
     };
@@ -479,13 +455,15 @@ fn plan_release(observed: &Observed, now: Mono) -> Plan {
 
 /// A problem of no volume alone.
 fn of_all(failure: &Failure) -> Problem {
-    Problem { volume: String::new(), step: Step::Mount, message: failure.message.clone() }
+    let (volume, message) = (String::new(), failure.message.clone());
+    Problem { volume, step: Step::Mount, message, tries: failure.count }
 }
 
-fn set_up_problem(name: &VolumeName, doing: Doing, why: &str) -> Problem {
+fn set_up_problem(name: &VolumeName, doing: Doing, why: &str, tries: u32) -> Problem {
     Problem {
         volume: name.to_string(),
         step: doing.step(),
         message: format!("{} for volume \"{name}\" : {why}", doing.failed()),
+        tries,
     }
 }

@@ -22,9 +22,14 @@ use super::desired::{PodVolumes, Wanted};
 use super::devices::Devices;
 use super::growth::Grower;
 use super::layout::{PodLayout, VolumeName};
-use super::plan::{self, Contents, Doing, Goal, Ingredients, Lack, Observed, Op, Outcome, Plan};
-use super::plugins::{Means, NotMade};
-use super::{Problem, Step, VolumeMountable, VolumeState, plugins, pod_event, reconstruct};
+use super::plan::{
+    self, Contents, Doing, Found, Goal, Ingredients, Lack, Observed, Op, Outcome, Plan,
+};
+use super::plugins::{Means, NotMade, Tells};
+use super::pod_event::ToldProblem;
+use super::{
+    Problem, Step, VolumeMetrics, VolumeMountable, VolumeState, plugins, pod_event, reconstruct,
+};
 use crate::events::Recorder;
 use crate::object_cache::{ObjectWatch, Objects};
 use crate::plugin_manager::{DriverWatch, Drivers};
@@ -49,6 +54,7 @@ pub(super) struct PodTask {
     pub devices: Devices,
     pub attachments: Attachments,
     pub claims: Option<Claims>,
+    pub metrics: VolumeMetrics,
     pub republish_every: Duration,
     pub clock: Arc<dyn Clock>,
     pub jitter: Jitter,
@@ -67,9 +73,12 @@ impl PodTask {
     pub(super) async fn run(mut self) {
         let mut observed = Observed::new(self.republish_every);
         let mut node = self.attachments.follow();
-        // What was last said about each volume, so that each thing is said once.
+        // What was last said about each volume, and how often.
         let mut told = BTreeMap::new();
         let mut told_of_pod = None;
+        let mut asked_again = false;
+        // Found on the disk, and not known what they are.
+        let mut unknown = BTreeSet::new();
         let mut followed = Followed::default();
         loop {
             let goal = self.goal.borrow_and_update().clone();
@@ -91,8 +100,12 @@ impl PodTask {
                 }
                 continue;
             }
-            let plan = plan::plan(&goal, &observed, &contents, self.clock.mono());
-            self.tell(&goal, &plan.problems, &mut told);
+            let now = self.clock.mono();
+            let waits = matches!(*self.state.borrow(), VolumeState::Waiting { .. });
+            observed.note_wait(waits && matches!(goal, Goal::Mount(_)), now);
+            let plan = plan::plan(&goal, &observed, &contents, now);
+            self.ask_again(&plan.problems, &contents, &mut asked_again);
+            let tell_again_at = self.tell(&goal, &plan.problems, &mut told);
             let tell_at = self.tell_of_pod(&goal, &plan, &mut told_of_pod);
             if plan.state == VolumeState::Gone {
                 // Whoever cleans up comes to an end before the pod may come back.
@@ -116,6 +129,7 @@ impl PodTask {
                     if let (Op::TearDown(found), Outcome::Undone) = (&op, &outcome) {
                         self.attachments.undone(&self.uid, &found.name);
                     }
+                    self.count(&observed, &op, &outcome, &mut unknown);
                     self.tell_of_growth(&goal, &observed, &op, &outcome);
                     observed.note(op.clone(), outcome, self.clock.mono());
                     if let (Op::SetUp(name), Some(bytes)) = (&op, size) {
@@ -127,7 +141,7 @@ impl PodTask {
             drop(contents);
             // A node of its own hears nothing, and volumes of other kinds need not.
             let hears = view.in_cluster && (goal.may_be_attached() || !view.may_undo());
-            let wake_at = plan.wake_at.into_iter().chain(tell_at).min();
+            let wake_at = plan.wake_at.into_iter().chain(tell_at).chain(tell_again_at).min();
             let wait = wake_at.map(|at| at.since(self.clock.mono()));
             tokio::select! { biased;
                 changed = self.goal.changed() => if changed.is_err() { return },
@@ -180,7 +194,12 @@ impl PodTask {
     /// Does one thing. Returns what it came to, and of a volume that is made how large the
     /// cluster knows it to be.
     async fn perform(&self, op: &Op, goal: &Goal, contents: &Contents) -> (Outcome, Option<i64>) {
-        let _call = self.calls.begin(op.to_string());
+        let what = op.to_string();
+        let call = self.calls.begin(what.clone());
+        let object = match goal {
+            Goal::Mount(pod) => Some(&pod.object),
+            Goal::Keep(_) | Goal::Release => None,
+        };
         let host = &*self.host;
         let means = plugins::Means {
             host,
@@ -191,6 +210,7 @@ impl PodTask {
             devices: &self.devices,
             root_dir: &self.root_dir,
             node_name: &self.node_name,
+            tells: Tells { recorder: &self.recorder, object, call: &call, what: &what },
         };
         let failed = |error: crate::ports::VolumeError| Outcome::Failed(error.to_string());
         let outcome = match (op, goal) {
@@ -288,25 +308,63 @@ impl PodTask {
         });
     }
 
-    /// Says what is wrong: to users while the pod starts, to the log always.
-    fn tell(&self, goal: &Goal, problems: &[Problem], told: &mut BTreeMap<String, String>) {
+    /// Says what is wrong: to users while the pod starts, with every try, and to the log
+    /// once. When it is said again of what nobody can try.
+    fn tell(
+        &self,
+        goal: &Goal,
+        problems: &[Problem],
+        told: &mut BTreeMap<String, ToldProblem>,
+    ) -> Option<Mono> {
         told.retain(|volume, _| problems.iter().any(|problem| problem.volume == *volume));
-        for Problem { volume, step, message } in problems {
-            if told.get(volume) == Some(message) {
-                continue;
+        let now = self.clock.mono();
+        for problem in problems {
+            let before = told.get(&problem.volume);
+            let Some(news) = ToldProblem::of(problem, before, now) else { continue };
+            if news.times == 1 {
+                let Problem { volume, message, .. } = problem;
+                tracing::warn!(pod = %self.uid, volume, error = message, "volume not ready; trying again");
             }
-            told.insert(volume.clone(), message.clone());
-            tracing::warn!(pod = %self.uid, volume, error = message, "volume not ready; trying again");
-            if let Goal::Mount(pod) = goal {
-                match step {
-                    Step::Process | Step::AwaitAttach => {}
-                    Step::Attach => self.record(&pod.object, "FailedAttachVolume", message),
-                    Step::Mount => self.record(&pod.object, "FailedMount", message),
-                    Step::Map => self.record(&pod.object, "FailedMapVolume", message),
-                    Step::Grow => self.record(&pod.object, "VolumeResizeFailed", message),
+            if let (Goal::Mount(pod), Some(reason)) = (goal, pod_event::reason(problem.step)) {
+                self.record(&pod.object, reason, &problem.message);
+            }
+            told.insert(problem.volume.clone(), news);
+        }
+        told.values().filter_map(|one| one.again_at).min()
+    }
+
+    /// Counts what an earlier life of the agent left, and what becomes of it.
+    fn count(
+        &self,
+        observed: &Observed,
+        op: &Op,
+        outcome: &Outcome,
+        unknown: &mut BTreeSet<Found>,
+    ) {
+        match (op, outcome) {
+            (Op::Look, Outcome::Left(left)) => {
+                let found = left.iter().filter(|one| one.plugin.is_some());
+                for one in found.filter(|one| !observed.has_begun(one)) {
+                    let known = reconstruct::is_known(&*self.fs, &self.layout, &self.root_dir, one);
+                    self.metrics.count_found(known);
+                    unknown.extend((!known).then(|| one.clone()));
                 }
             }
+            (Op::TearDown(found), _) if unknown.contains(found) => {
+                self.metrics.count_cleaned(*outcome == Outcome::Undone);
+            }
+            _ => {}
         }
+    }
+
+    /// Has drivers that can attach fewer volumes than they said asked again, once.
+    fn ask_again(&self, problems: &[Problem], contents: &Contents, asked: &mut bool) {
+        let full = problems.iter().any(|problem| problem.step == Step::AttachLimit);
+        if full && !*asked {
+            let lacks = contents.values().filter_map(|found| found.as_ref().err());
+            lacks.filter_map(|lack| lack.full.as_ref()).for_each(|one| self.drivers.ask_again(one));
+        }
+        *asked = full;
     }
 
     /// Says that a pod waits for volumes of which it is not known what they are, again

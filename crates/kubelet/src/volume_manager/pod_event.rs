@@ -8,10 +8,57 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use kubelet_model::Mono;
+
+use super::plan::pause;
 use super::{Problem, Step};
 
 /// Pause between two tries of a pod that cannot be started; spread.
 pub(super) const PAUSE: Duration = Duration::from_secs(10);
+
+/// The reason of the event about a volume, if it has one of its own.
+pub(super) fn reason(step: Step) -> Option<&'static str> {
+    match step {
+        Step::Process | Step::AwaitAttach | Step::AttachLimit => None,
+        Step::Attach => Some("FailedAttachVolume"),
+        Step::Mount => Some("FailedMount"),
+        Step::Map => Some("FailedMapVolume"),
+        Step::Grow => Some("VolumeResizeFailed"),
+    }
+}
+
+/// What was last said of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ToldProblem {
+    message: String,
+    tries: u32,
+    /// How often this was said in a row.
+    pub times: u32,
+    /// When it is said again of what nobody can try, as if it were tried.
+    pub again_at: Option<Mono>,
+}
+
+impl ToldProblem {
+    /// What there is to say of a problem, if that is news: another one, one more try, or
+    /// as much time as upstream would let pass between two.
+    pub(super) fn of(problem: &Problem, before: Option<&Self>, now: Mono) -> Option<Self> {
+        let same = before.filter(|before| before.message == problem.message);
+        let due = |same: &Self| {
+            same.tries != problem.tries || same.again_at.is_some_and(|again_at| again_at <= now)
+        };
+        if same.is_some_and(|same| !due(same)) {
+            return None;
+        }
+        let times = same.map_or(0, |same| same.times);
+        let timed = problem.tries == 0 && reason(problem.step).is_some();
+        Some(Self {
+            message: problem.message.clone(),
+            tries: problem.tries,
+            times: times.saturating_add(1),
+            again_at: timed.then(|| now + pause(times)),
+        })
+    }
+}
 
 /// Why the pod waits, if it is not known of some volume what it is.
 pub(super) fn unprocessed(unmounted: &[String], problems: &[Problem]) -> Option<String> {
@@ -32,6 +79,18 @@ pub(crate) fn why_waiting(unmounted: &[String], problems: &[Problem]) -> Option<
     unprocessed(unmounted, problems).or_else(first)
 }
 
+/// Why the pod cannot stay, if the node can have no more volumes of some driver.
+pub(crate) fn attach_limit(unmounted: &[String], problems: &[Problem]) -> Option<String> {
+    let full = problems.iter().any(|problem| problem.step == Step::AttachLimit);
+    let unattached = unattached(problems);
+    let some = problems.iter().filter(|problem| problem.step == Step::Process);
+    let failed: Vec<&str> = some.map(|problem| problem.volume.as_str()).collect();
+    full.then(|| {
+        let waits = waits(unmounted, &unattached, &failed, "context deadline exceeded");
+        format!("Node has reached its volume attachment limit, rejecting pod. {waits}")
+    })
+}
+
 /// The event's message.
 pub(super) fn event(why: &str) -> String {
     format!("Unable to attach or mount volumes: {why}")
@@ -39,7 +98,7 @@ pub(super) fn event(why: &str) -> String {
 
 /// Those that the cluster has not attached.
 fn unattached(problems: &[Problem]) -> Vec<&str> {
-    let is = |step| matches!(step, Step::AwaitAttach | Step::Attach);
+    let is = |step| matches!(step, Step::AwaitAttach | Step::AttachLimit | Step::Attach);
     let some = problems.iter().filter(|problem| is(problem.step));
     some.map(|problem| problem.volume.as_str()).collect()
 }
@@ -58,7 +117,7 @@ mod tests {
     use super::*;
 
     fn problem(volume: &str, step: Step, message: &str) -> Problem {
-        Problem { volume: volume.to_owned(), step, message: message.to_owned() }
+        Problem { volume: volume.to_owned(), step, message: message.to_owned(), tries: 0 }
     }
 
     #[test]
@@ -67,6 +126,42 @@ mod tests {
         let told = why_waiting(&["a".to_owned()], std::slice::from_ref(&waits)).unwrap();
         assert!(told.starts_with("unmounted volumes=[a], unattached volumes=[a], "), "{told}");
         assert_eq!(unprocessed(&["a".to_owned()], &[waits]), None, "nothing is wrong");
+    }
+
+    #[test]
+    fn every_try_is_told_and_what_cannot_be_tried_as_often() {
+        let at = |seconds| Mono(Duration::from_secs(seconds));
+        let of = |tries| Problem { tries, ..problem("v", Step::Mount, "no") };
+        let first = ToldProblem::of(&of(1), None, at(0)).expect("news");
+        assert_eq!((first.times, first.again_at), (1, None));
+        assert_eq!(ToldProblem::of(&of(1), Some(&first), at(900)), None, "it was not tried");
+        assert_eq!(ToldProblem::of(&of(2), Some(&first), at(1)).map(|told| told.times), Some(2));
+        let other = Problem { message: "other".to_owned(), ..of(1) };
+        assert_eq!(ToldProblem::of(&other, Some(&first), at(1)).map(|told| told.times), Some(1));
+        let (mut told, mut times) = (ToldProblem::of(&of(0), None, at(0)).expect("news"), vec![]);
+        for second in 1..400 {
+            if let Some(again) = ToldProblem::of(&of(0), Some(&told), at(second)) {
+                times.push(second);
+                told = again;
+            }
+        }
+        assert_eq!(times, [1, 2, 4, 8, 16, 32, 64, 128, 250, 372]);
+        let waits = problem("v", Step::AwaitAttach, "not yet");
+        let waits = ToldProblem::of(&waits, None, at(0)).expect("the log hears of it");
+        assert_eq!((waits.again_at, reason(Step::AwaitAttach)), (None, None));
+    }
+
+    #[test]
+    fn a_node_that_is_full_is_told_as_upstream_does() {
+        let waits = problem("b", Step::AwaitAttach, "volume y is not yet in node's status");
+        let full = problem("a", Step::AttachLimit, "volume x is not yet in node's status");
+        let unmounted = ["a".to_owned(), "b".to_owned()];
+        assert_eq!(attach_limit(&unmounted, std::slice::from_ref(&waits)), None);
+        assert_eq!(
+            attach_limit(&unmounted, &[full, waits]).unwrap(),
+            "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[a b], \
+             unattached volumes=[a b], failed to process volumes=[]: context deadline exceeded"
+        );
     }
 
     #[test]

@@ -18,9 +18,12 @@ use super::attach::{Attachments, Held};
 use super::csi::{Life, VOL_DATA_BYTES_MAX, VolData, unique_name};
 use super::layout::{PluginName, PodLayout, VolumeName};
 use super::plan::Found;
+use super::plugins::{NAME_NOTE, OWN_KINDS};
 use crate::ports::{Fs, VolumeError, VolumeHost};
 use crate::runtime_manager::pods_dir;
 
+/// Bytes of the name of a disk.
+const NAME_BYTES_MAX: usize = 64 << 10;
 /// Pause before the disk is looked at again after a failure.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -56,18 +59,13 @@ async fn attachable(
         let csi = PluginName::csi();
         for found in look(host, &layout).await? {
             if found.plugin.as_ref() != Some(&csi) {
+                if let Some(name) = disk_name(fs, &layout, &found) {
+                    held.insert(found.name, name);
+                }
                 continue;
             }
-            let note = match found.device {
-                false => layout.volume_dir(&csi, &found.name).join("vol_data.json"),
-                true => {
-                    let devices = root_dir.join("plugins/kubernetes.io/csi/volumeDevices");
-                    devices.join(found.name.as_str()).join("data/vol_data.json")
-                }
-            };
             // What has no note is told of when it is undone.
-            let Ok(content) = fs.read(&note, VOL_DATA_BYTES_MAX) else { continue };
-            let Ok(data) = VolData::parse(&content) else { continue };
+            let Some(data) = noted(fs, &layout, root_dir, &found) else { continue };
             if found.device || data.volume_lifecycle_mode == Life::Persistent.as_str() {
                 held.insert(found.name, unique_name(&data.driver_name, &data.volume_handle));
             }
@@ -77,6 +75,37 @@ async fn attachable(
         }
     }
     Ok(all)
+}
+
+/// What is noted of a driver's volume.
+fn noted(fs: &dyn Fs, layout: &PodLayout, root_dir: &Path, found: &Found) -> Option<VolData> {
+    let note = match found.device {
+        false => layout.volume_dir(&PluginName::csi(), &found.name).join("vol_data.json"),
+        true => {
+            let devices = root_dir.join("plugins/kubernetes.io/csi/volumeDevices");
+            devices.join(found.name.as_str()).join("data/vol_data.json")
+        }
+    };
+    let content = fs.read(&note, VOL_DATA_BYTES_MAX).ok()?;
+    VolData::parse(&content).ok()
+}
+
+/// Is it known what a volume is that was found?
+pub(super) fn is_known(fs: &dyn Fs, layout: &PodLayout, root_dir: &Path, found: &Found) -> bool {
+    let Some(plugin) = &found.plugin else { return false };
+    match plugin.as_dir() {
+        PluginName::CSI => noted(fs, layout, root_dir, found).is_some(),
+        PluginName::LOCAL | PluginName::NFS | PluginName::ISCSI | PluginName::FC => true,
+        kind => !found.device && OWN_KINDS.contains(&kind),
+    }
+}
+
+/// What the cluster calls a disk of another machine, if it is one and that was noted.
+fn disk_name(fs: &dyn Fs, layout: &PodLayout, found: &Found) -> Option<String> {
+    let plugin = found.plugin.as_ref().filter(|_| found.is_disk())?;
+    let note = layout.meta_dir(plugin, &found.name).join(NAME_NOTE);
+    let content = fs.read(&note, NAME_BYTES_MAX).ok()?;
+    String::from_utf8(content).ok().filter(|name| !name.is_empty())
 }
 
 /// Every volume with a directory, every block device with a link, and every volume with

@@ -21,9 +21,9 @@ use kubelet_model::{DesiredPod, Mono, PodUid, Source};
 
 use super::desired::{self, Medium, NodeFacts, PodVolumes, Wanted};
 use super::layout::{PluginName, VolumeName};
-use super::plan::{Contents, Found, Goal, Observed, Op, Outcome, plan};
+use super::plan::{Contents, Doing, Found, Goal, Lack, Observed, Op, Outcome, plan};
 use super::selinux::NodeLabels;
-use super::{VolumeMountable, VolumeState, Volumes};
+use super::{Step, VolumeMountable, VolumeState, Volumes};
 use crate::container_manager::Rules;
 use crate::container_manager::allocatable::Allocatable;
 use crate::events::Recorder;
@@ -175,6 +175,31 @@ fn what_fails_is_tried_again_later_and_later() {
 }
 
 #[test]
+fn a_volume_that_the_node_has_no_room_for_is_waited_for_a_while() {
+    let source = r#"{"name":"v","persistentVolumeClaim":{"claimName":"c"}}"#;
+    let goal = Goal::Mount(Arc::new(volumes_of(&pod("", "", source)).expect("volumes")));
+    let mut observed = Observed::default();
+    observed.note_wait(true, at(1_000));
+    let step = |observed: &Observed, full: Option<&str>, now| {
+        let lack = Lack::new(Some(Doing::VerifyAttached), "not yet".to_owned());
+        let lack = Lack { full: full.map(str::to_owned), ..lack };
+        let contents = Contents::from([(name("v"), Err(lack))]);
+        let found = plan(&goal, observed, &contents, at(now));
+        assert_eq!(found.ops, []);
+        (found.problems[0].step, found.wake_at)
+    };
+    assert_eq!(step(&observed, None, 900_000), (Step::AwaitAttach, None));
+    let until = Some(at(124_000));
+    assert_eq!(step(&observed, Some("d"), 123_999), (Step::AwaitAttach, until));
+    assert_eq!(step(&observed, Some("d"), 124_000), (Step::AttachLimit, None));
+    observed.note_wait(true, at(200_000));
+    assert_eq!(step(&observed, Some("d"), 200_000), (Step::AttachLimit, None), "it still waits");
+    observed.note_wait(false, at(200_000));
+    observed.note_wait(true, at(300_000));
+    assert_eq!(step(&observed, Some("d"), 300_000).0, Step::AwaitAttach, "it waits anew");
+}
+
+#[test]
 fn what_can_never_be_made_is_not_tried() {
     let odd = pod("", "", r#"{"name":"v","emptyDir":{"medium":"Tape"}}"#);
     let goal = Goal::Mount(Arc::new(volumes_of(&odd).expect("volumes")));
@@ -209,6 +234,52 @@ fn a_release_undoes_what_was_begun_and_what_is_found() {
     assert_eq!(problems[0].message, "UnmountVolume.TearDown failed for volume \"v\" : busy");
     observed.note(ops[1].clone(), Outcome::Undone, at(600));
     assert_eq!(plan(&goal, &observed, &Contents::new(), at(600)).state, VolumeState::Gone);
+}
+
+/// What another agent left of a kind that nobody here knows may hold data.
+#[tokio::test]
+async fn what_is_left_of_an_unknown_kind_is_removed_only_if_it_is_empty() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let mut settings = Settings::for_node("n");
+    settings.root_dir = temp.path().to_owned();
+    let (ports, settings) = (ports(), Arc::new(settings));
+    let recorder = Recorder::new(Arc::clone(&ports.clock));
+    let (progress, none) = (ProgressBoard::default(), Objects::default());
+    let (_, desired) = PodSetReader::for_test(&[]);
+    let drivers = Drivers::default();
+    let dir = temp.path().join("pods/u1/volumes/example.com~flex");
+    for made in ["empty", "used"] {
+        std::fs::create_dir_all(dir.join(made)).expect("directories");
+    }
+    let data = dir.join("used/precious");
+    std::fs::write(&data, "data").expect("a file");
+    let volumes = Volumes::new(&ports, &settings, &recorder, &progress, &none, &desired, &drivers);
+    let uid = PodUid::new("u1");
+    volumes.release(&uid);
+    let left = |state: &VolumeState| {
+        matches!(state, VolumeState::Waiting { volumes, problems, .. }
+            if volumes == &["used"] && !problems.is_empty())
+    };
+    let state = until(&volumes, &uid, left).await;
+    let VolumeState::Waiting { problems, .. } = state else { panic!("it waits") };
+    let wanted =
+        format!("{} is what is left of a volume of example.com/flex", dir.join("used").display());
+    assert!(problems[0].message.contains(&wanted), "{problems:?}");
+    assert!(data.exists() && !dir.join("empty").exists());
+    let mut registry = prometheus_client::registry::Registry::default();
+    volumes.metrics().register(&mut registry);
+    let mut counted = String::new();
+    prometheus_client::encoding::text::encode(&mut counted, &registry).expect("text");
+    for line in
+        ["reconstruct_volume_operations_total 2", "reconstruct_volume_operations_errors_total 2"]
+    {
+        assert!(counted.lines().any(|found| found == line), "{line} is not in {counted}");
+    }
+    // It may have been tried again meanwhile.
+    assert!(!counted.contains("force_cleaned_failed_volume_operation_errors_total 0"), "{counted}");
+    std::fs::remove_file(&data).expect("removed");
+    until(&volumes, &uid, |state| *state == VolumeState::Gone).await;
+    assert!(!dir.join("used").exists());
 }
 
 /// Ports around a runtime that nobody asks.
@@ -264,6 +335,9 @@ async fn directories_come_and_go_with_the_pod() {
         host.display()
     );
     assert_eq!((events.len(), events[0].reason, &events[0].message), (1, "FailedMount", &text));
+    while recorder.all()[0].count < 3 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     std::fs::create_dir(&host).expect("a directory");
     volumes.want(&pod);
     let ready = until(&volumes, uid, |state| matches!(state, VolumeState::Ready(_))).await;

@@ -59,8 +59,8 @@ pub(super) fn mount(target: &Path, disk: &Disk) -> Result<(), VolumeError> {
         }
         OnDisk::FileSystem(found) if found == *fs_type => check(&disk.device)?,
         OnDisk::FileSystem(found) => {
-            let why = format!("it holds {found}, and the volume is to be {fs_type}");
-            return Err(refused(&disk.device, why));
+            let (device, wanted) = (disk.device.clone(), fs_type.clone());
+            return Err(VolumeError::OtherFileSystem { device, found, wanted });
         }
         OnDisk::Other(what) => return Err(refused(&disk.device, format!("it holds {what}"))),
         OnDisk::Nothing => {

@@ -110,6 +110,11 @@ pub(super) fn exists(path: &Path) -> Result<bool, VolumeError> {
     }
 }
 
+pub(super) fn group_of(path: &Path) -> Result<u32, VolumeError> {
+    let facts = std::fs::metadata(path).map_err(|error| failed("look at", path, &error))?;
+    Ok(facts.gid())
+}
+
 pub(super) fn remove_empty_dir(path: &Path) -> Result<(), VolumeError> {
     match std::fs::remove_dir(path) {
         Err(error) if !is_absent(&error) => Err(failed("remove the directory", path, &error)),

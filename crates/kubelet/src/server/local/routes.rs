@@ -85,6 +85,9 @@ async fn events(
 fn event_item(event: Event) -> EventItem {
     let (kind, namespace, name, field_path) = match event.object {
         EventObject::Node(name) => ("Node", String::new(), name, String::new()),
+        EventObject::PersistentVolume { name, .. } => {
+            ("PersistentVolume", String::new(), name, String::new())
+        }
         EventObject::Pod { name, namespace, field_path, .. } => {
             ("Pod", namespace, name, field_path)
         }

@@ -89,10 +89,14 @@ pub(crate) struct Attachment {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct AttachError {
     message: String,
+    error_code: Option<i32>,
 }
+
+/// The code of gRPC by which a driver says that a node has as many volumes as it can.
+const RESOURCE_EXHAUSTED: i32 = 8;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -101,6 +105,13 @@ struct Metadata {
 }
 
 impl Attachment {
+    /// Could it not be attached because the node has as many as it can?
+    pub fn is_exhausted(object: Option<&ConfigObject>) -> bool {
+        let status = object.and_then(ConfigObject::status::<Self>);
+        let error = status.and_then(|status| status.attach_error);
+        error.is_some_and(|error| error.error_code == Some(RESOURCE_EXHAUSTED))
+    }
+
     /// What the driver is told of a volume that is attached.
     ///
     /// # Errors
@@ -181,6 +192,15 @@ mod tests {
         ] {
             assert_eq!(told(metadata, status), Err(why.to_owned()));
         }
+        for (status, full) in [
+            ("{}", false),
+            (r#"{"attachError":{"message":"full"}}"#, false),
+            (r#"{"attachError":{"message":"full","errorCode":14}}"#, false),
+            (r#"{"attachError":{"message":"full","errorCode":8}}"#, true),
+        ] {
+            assert_eq!(Attachment::is_exhausted(Some(&object("{}", status))), full, "{status}");
+        }
+        assert!(!Attachment::is_exhausted(None));
         let missing = Attachment::context(None, "h", "csi-x").unwrap_err();
         assert!(
             missing.contains("volume h has GET error for volume attachment csi-x"),

@@ -1,5 +1,8 @@
 //! Why a claim or its volume cannot be used.
 
+use k8s_openapi::api::core::v1::PersistentVolumeSpec;
+use kubelet_model::manifest::instead_of;
+
 /// Why a claim stands for no volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
@@ -86,6 +89,66 @@ pub enum Unusable {
     #[error("{0}")]
     Type(String),
     /// Nobody here can mount the volume.
-    #[error("volume {0:?} is of no kind that this release has")]
-    Kind(String),
+    #[error("volume {volume:?} is of no kind that this release has{}", instead(.kind))]
+    Kind {
+        /// The volume.
+        volume: String,
+        /// Its kind, as manifests name it; empty if that is not known.
+        kind: &'static str,
+    },
+}
+
+fn instead(kind: &str) -> String {
+    match kind.is_empty() {
+        true => String::new(),
+        false => format!(": {kind}{}", instead_of(kind)),
+    }
+}
+
+/// The kind of a volume that nobody here can mount; empty if it is none of these.
+pub(super) fn foreign_kind(spec: &PersistentVolumeSpec) -> &'static str {
+    let kinds = [
+        (spec.aws_elastic_block_store.is_some(), "awsElasticBlockStore"),
+        (spec.azure_disk.is_some(), "azureDisk"),
+        (spec.azure_file.is_some(), "azureFile"),
+        (spec.cephfs.is_some(), "cephfs"),
+        (spec.cinder.is_some(), "cinder"),
+        (spec.flex_volume.is_some(), "flexVolume"),
+        (spec.flocker.is_some(), "flocker"),
+        (spec.gce_persistent_disk.is_some(), "gcePersistentDisk"),
+        (spec.glusterfs.is_some(), "glusterfs"),
+        (spec.photon_persistent_disk.is_some(), "photonPersistentDisk"),
+        (spec.portworx_volume.is_some(), "portworxVolume"),
+        (spec.quobyte.is_some(), "quobyte"),
+        (spec.rbd.is_some(), "rbd"),
+        (spec.scale_io.is_some(), "scaleIO"),
+        (spec.storageos.is_some(), "storageos"),
+        (spec.vsphere_volume.is_some(), "vsphereVolume"),
+    ];
+    kinds.into_iter().find(|(set, _)| *set).map_or("", |(_, kind)| kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_that_is_gone_tells_what_to_have_instead() {
+        for (spec, expected) in [
+            (r#"{"rbd":{"image":"i","monitors":[]}}"#, ": rbd; removed from Kubernetes: use a CSI"),
+            (
+                r#"{"cinder":{"volumeID":"i"}}"#,
+                ": cinder; Kubernetes has it only by migration to CSI",
+            ),
+            (r#"{"flexVolume":{"driver":"d/e"}}"#, ": flexVolume; deprecated in Kubernetes"),
+            ("{}", ""),
+        ] {
+            let spec: PersistentVolumeSpec = serde_json::from_str(spec).expect("a volume");
+            let kind = foreign_kind(&spec);
+            let said = Unusable::Kind { volume: "pv".to_owned(), kind }.to_string();
+            let wanted = format!("volume \"pv\" is of no kind that this release has{expected}");
+            assert!(said.starts_with(&wanted), "{said}");
+            assert_eq!(said == wanted, expected.is_empty(), "{said}");
+        }
+    }
 }

@@ -61,6 +61,8 @@ pub struct Policy {
     pub tokens_in_secrets: bool,
     /// It mounts with the SELinux label that it is given.
     pub mounts_labels: bool,
+    /// The cluster keeps count of how many volumes it can attach.
+    pub limits: bool,
     /// Which lives its volumes may have: none are listed if nothing describes it.
     lives: Lives,
 }
@@ -93,6 +95,7 @@ impl Policy {
             tokens: Vec::new(),
             tokens_in_secrets: false,
             mounts_labels: false,
+            limits: false,
             lives: Lives::NoObject,
         }
     }
@@ -117,6 +120,7 @@ impl Policy {
                 .collect(),
             tokens_in_secrets: spec.service_account_token_in_secrets.unwrap_or(false),
             mounts_labels: spec.se_linux_mount.unwrap_or(false),
+            limits: spec.node_allocatable_update_period_seconds.is_some_and(|every| every > 0),
             lives: match spec.volume_lifecycle_modes {
                 // As an API server would have set it.
                 None => Lives::Only(vec![Life::Persistent.as_str().to_owned()]),

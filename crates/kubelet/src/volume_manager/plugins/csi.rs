@@ -13,9 +13,7 @@ mod notes;
 mod staging;
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
-use mounts::ownership::FsGroup;
 use plugin_apis::csi::NodeCapability;
 
 use super::super::VolumeMountable;
@@ -23,7 +21,7 @@ use super::super::csi::{Access, CsiSpec, Persistent, rpc_error};
 use super::super::devices::Device;
 use super::super::layout::VolumeName;
 use super::super::selinux;
-use super::Means;
+use super::{Means, group};
 use crate::object_cache::Objects;
 use crate::plugin_manager::{CsiDriver, Drivers};
 pub(super) use error::CsiError;
@@ -78,10 +76,9 @@ pub(super) async fn set_up(
     };
     let request = spec.publish_request(&staging, paths.target_text()?, secrets, &capabilities);
     if let Err(error) = driver.node.publish(request).await {
-        match &mut turn {
-            // The note stays, for the shared mount. That may be what is wrong: the
-            // driver is asked for it again.
-            Some(device) => device.staged = false,
+        match &turn {
+            // The note stays, for the shared mount, which as upstream is not made again.
+            Some(_) => {}
             // Nothing is mounted, unless an earlier call did it.
             None if error.is_final() && is_new => clean_after_failure(means, &paths).await,
             None => {}
@@ -89,7 +86,8 @@ pub(super) async fn set_up(
         return Err(CsiError::Publish(rpc_error(&error)));
     }
     if let Some(gid) = spec.group_to_give(&capabilities) {
-        give(means, spec, &paths.target, gid).await?;
+        let given = group::give(means, &paths.target, gid, spec.grouping.policy, true).await;
+        given.map_err(|error| CsiError::Group { handle: spec.handle.clone(), error })?;
     }
     Ok(VolumeMountable {
         host_path: paths.target,
@@ -150,17 +148,6 @@ async fn share(
         clean_after_failure(means, paths).await;
     }
     staged
-}
-
-async fn give(means: &Means<'_>, spec: &CsiSpec, target: &Path, gid: u32) -> Result<(), CsiError> {
-    let group = FsGroup { gid, read_only: false };
-    let owned = means.host.own(target, group, spec.grouping.policy).await;
-    let owned = owned.map_err(|error| CsiError::Group { handle: spec.handle.clone(), error })?;
-    if let Some(error) = owned.first_failure {
-        let (path, failed) = (target.display(), owned.failed);
-        tracing::warn!(%path, gid, failed, %error, "not all given to the group");
-    }
-    Ok(())
 }
 
 /// Has the driver take away what is left of a block volume.

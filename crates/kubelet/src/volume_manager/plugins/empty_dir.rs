@@ -4,6 +4,7 @@
 //! neither its mode nor its owners. Upstream: pkg/volume/emptydir.
 
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 use mounts::mount::{HugePages, Tmpfs};
 use mounts::ownership::{ChangePolicy, FsGroup};
@@ -86,7 +87,7 @@ async fn make(host: &dyn VolumeHost, dir: &Path, medium: Medium) -> Result<(), V
 async fn own(host: &dyn VolumeHost, dir: &Path, gid: u32) -> Result<(), VolumeError> {
     let group = FsGroup { gid, read_only: false };
     let path = dir.display();
-    match host.own(dir, group, ChangePolicy::Always).await {
+    match host.own(dir, group, ChangePolicy::Always, &AtomicU64::new(0)).await {
         Ok(owned) => {
             if let Some(error) = owned.first_failure {
                 tracing::warn!(%path, gid, failed = owned.failed, %error, "not all given to the group");

@@ -6,6 +6,7 @@
 mod csi;
 mod device;
 mod empty_dir;
+mod group;
 mod host_path;
 mod nfs;
 mod others;
@@ -14,6 +15,7 @@ mod place;
 mod remote;
 mod remote_device;
 mod remote_place;
+mod tells;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,10 +37,12 @@ use super::plan::{Doing, Found, Ingredients, Lack};
 use crate::object_cache::Objects;
 use crate::plugin_manager::Drivers;
 use crate::ports::{Fs, VolumeError, VolumeHost};
+pub(super) use remote_place::NAME_NOTE;
+pub(super) use tells::Tells;
 
 /// Kinds whose mount and files are made by the agent alone, so that it may undo
 /// them, whichever agent made them.
-const OWN_KINDS: [&str; 5] = [
+pub(super) const OWN_KINDS: [&str; 5] = [
     PluginName::EMPTY_DIR,
     PluginName::CONFIG_MAP,
     PluginName::DOWNWARD_API,
@@ -64,6 +68,8 @@ pub(super) struct Means<'a> {
     pub root_dir: &'a Path,
     /// This node.
     pub node_name: &'a str,
+    /// Who hears of what happens meanwhile.
+    pub tells: Tells<'a>,
 }
 
 impl Means<'_> {
@@ -213,13 +219,19 @@ pub(super) fn for_driver(spec: &CsiSpec, world: &World<'_>) -> Result<Ingredient
 
 /// What the driver is told of how a volume is attached, once it is.
 fn publish_context(spec: &CsiSpec, world: &World<'_>) -> Result<BTreeMap<String, String>, Lack> {
+    let id = attachment_id(&spec.handle, &spec.driver, world.node_name);
+    let key = ObjectKey::new(ObjectKind::VolumeAttachment, "", &id);
     world.node.check_attached(&spec.unique_name()).map_err(|unattached| match unattached {
-        Unattached::Waits(why) => Lack::new(Some(Doing::VerifyAttached), why),
+        Unattached::Waits(why) => {
+            let full =
+                spec.policy.limits && Attachment::is_exhausted(world.objects.get(&key).as_deref());
+            let full = full.then(|| spec.driver.clone());
+            Lack { full, ..Lack::new(Some(Doing::VerifyAttached), why) }
+        }
         Unattached::Unsupported(why) => Lack::new(Some(Doing::AttachSelf), why),
     })?;
     let doing = if spec.is_block() { Doing::AttachDevice } else { Doing::Attach };
-    let id = attachment_id(&spec.handle, &spec.driver, world.node_name);
-    let found = world.objects.find(&ObjectKey::new(ObjectKind::VolumeAttachment, "", &id));
+    let found = world.objects.find(&key);
     let told = match found {
         Ok(object) => Attachment::context(object.as_deref(), &spec.handle, &id),
         Err(why) => {
@@ -369,6 +381,11 @@ async fn tear_down_own(
         host.unmount_all(&dir).await?;
     } else if host.is_mount_point(&dir).await? || !host.mounts_below(&dir).await?.is_empty() {
         return Err(VolumeError::Foreign { plugin: plugin.plain(), path: dir });
+    } else if !host.dirs_in(&dir).await?.is_empty() || !host.files_in(&dir).await?.is_empty() {
+        return Err(VolumeError::Leftover { plugin: plugin.plain(), path: dir });
+    } else {
+        // What is in it by now is somebody's, and keeps it.
+        return host.remove_empty_dir(&dir).await;
     }
     host.remove_tree(&dir).await?;
     if plugin.as_dir() != PluginName::EMPTY_DIR {

@@ -8,14 +8,13 @@
 use std::path::{Path, PathBuf};
 
 use mounts::host_path::HostPathType;
-use mounts::ownership::FsGroup;
 
 use super::super::VolumeMountable;
 use super::super::claims::{PlaceKind, PlaceSpec};
 use super::super::csi::Grouping;
 use super::super::layout::{PluginName, VolumeName};
 use super::others::{check_alone, others_have};
-use super::{Means, device, host_path};
+use super::{Means, device, group, host_path};
 use crate::ports::VolumeError;
 
 /// Whose turn it is at places of the node.
@@ -71,10 +70,12 @@ async fn local(
     // As upstream, what is bound already is whoever's it has become since; and given by
     // the first pod that has it, so that pods of different groups do not take it from each
     // other.
-    if let Some(gid) = grouping.fs_group.filter(|_| !spec.read_only && !is_bound)
-        && !others_have(means, &PluginName::local(), &spec.volume, false).await.map_err(said)?
+    if let Some(gid) = grouping.fs_group.filter(|_| !is_bound)
+        && others_have(means, &PluginName::local(), &spec.volume, false).await.map_err(said)?
     {
-        give(means, &target, gid, grouping).await.map_err(said)?;
+        check_group(means, &source, &spec.volume, gid).await.map_err(said)?;
+    } else if let Some(gid) = grouping.fs_group.filter(|_| !spec.read_only && !is_bound) {
+        group::give(means, &target, gid, grouping.policy, true).await.map_err(said)?;
     }
     let managed = !spec.read_only;
     Ok(VolumeMountable {
@@ -87,6 +88,30 @@ async fn local(
     })
 }
 
+/// Tells that a volume is another group's, as which other pods have it.
+async fn check_group(
+    means: &Means<'_>,
+    source: &Path,
+    volume: &VolumeName,
+    gid: u32,
+) -> Result<(), VolumeError> {
+    let has = means.host.group_of(source).await?;
+    if let Some(text) = other_group(volume, gid, has) {
+        means.tells.warn("AlreadyMountedVolume", text);
+    }
+    Ok(())
+}
+
+/// What is told of a volume that has another group than a pod wants, if it has.
+fn other_group(volume: &VolumeName, wanted: u32, has: u32) -> Option<String> {
+    (has != wanted).then(|| {
+        format!(
+            "The requested fsGroup is {wanted}, but the volume {volume} has GID {has}. The volume \
+             may not be shareable."
+        )
+    })
+}
+
 /// Where a disk is mounted for all pods of the node.
 fn disk_dir(means: &Means<'_>, volume: &VolumeName) -> PathBuf {
     means.root_dir.join("plugins/kubernetes.io/local-volume/mounts").join(volume.as_str())
@@ -96,23 +121,9 @@ async fn mount_disk(means: &Means<'_>, spec: &PlaceSpec) -> Result<PathBuf, Volu
     let dir = disk_dir(means, &spec.volume);
     let fs_type = if spec.fs_type.is_empty() { FS_TYPE } else { &spec.fs_type };
     // Writable, even for a pod that only reads: others may write.
-    means.host.mount_disk(&dir, &spec.path, fs_type, &spec.mount_options).await?;
+    let mounted = means.host.mount_disk(&dir, &spec.path, fs_type, &spec.mount_options).await;
+    mounted.inspect_err(|error| means.tell_of_mismatch(&spec.volume, error))?;
     Ok(dir)
-}
-
-pub(super) async fn give(
-    means: &Means<'_>,
-    target: &Path,
-    gid: u32,
-    grouping: Grouping,
-) -> Result<(), VolumeError> {
-    let group = FsGroup { gid, read_only: false };
-    let owned = means.host.own(target, group, grouping.policy).await?;
-    if let Some(error) = owned.first_failure {
-        let (path, failed) = (target.display(), owned.failed);
-        tracing::warn!(%path, gid, failed, %error, "not all given to the group");
-    }
-    Ok(())
 }
 
 /// Undoes the bind of a local volume, and the mount of a disk after the last pod.
@@ -129,4 +140,20 @@ pub(super) async fn tear_down(means: &Means<'_>, name: &VolumeName) -> Result<()
     }
     // Last: as long as it is there, somebody comes back to undo the rest.
     means.host.remove_empty_dir(&target).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_of_another_group_is_told_as_upstream_does() {
+        let volume = VolumeName::new("pv").expect("a good name");
+        assert_eq!(other_group(&volume, 7, 7), None);
+        assert_eq!(
+            other_group(&volume, 7, 0).unwrap(),
+            "The requested fsGroup is 7, but the volume pv has GID 0. The volume may not be \
+             shareable."
+        );
+    }
 }

@@ -15,7 +15,7 @@ use super::super::plan::Doing;
 use super::super::selinux;
 use super::others::check_alone;
 use super::remote_place::{self, Global};
-use super::{Means, NotMade, place};
+use super::{Means, NotMade, group};
 use crate::ports::VolumeError;
 
 /// The file system of a disk that names none, as upstream.
@@ -38,7 +38,7 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &DiskSpec) -> Result<VolumeM
     check_alone(means, spec.once_pod, &spec.plugin(), &spec.volume, false).await?;
     let target = means.layout.volume_dir(&spec.plugin(), &spec.volume);
     means.host.make_dir(&target, MODE).await.map_err(said)?;
-    remote_place::write_note(means, &spec.volume, &global).await.map_err(said)?;
+    remote_place::write_note(means, spec, &global).await.map_err(said)?;
     let is_bound = means.host.is_mount_point(&target).await.map_err(said)?;
     mount(means, spec, &global, is_bound).await?;
     let source = global.dir(means);
@@ -47,7 +47,8 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &DiskSpec) -> Result<VolumeM
     means.host.bind(&source, &target, spec.read_only).await.map_err(said)?;
     // As upstream, what is bound already is whoever's it has become since.
     if let Some(gid) = spec.grouping.fs_group.filter(|_| !spec.read_only && !is_bound) {
-        place::give(means, &target, gid, spec.grouping).await.map_err(said)?;
+        let given = group::give(means, &target, gid, spec.grouping.policy, false).await;
+        given.map_err(said)?;
     }
     Ok(VolumeMountable {
         host_path: target,
@@ -81,7 +82,12 @@ async fn mount(
     let device = means.host.attach(&disk).await.map_err(attach())?;
     let fs_type = if spec.fs_type.is_empty() { FS_TYPE } else { &spec.fs_type };
     let mounted = means.host.mount_disk(&dir, &device, fs_type, &spec.options()).await;
-    mounted.map_err(NotMade::when(Doing::MountDevice))
+    mounted.map_err(|error| {
+        if spec.persistent {
+            means.tell_of_mismatch(&spec.volume, &error);
+        }
+        NotMade::when(Doing::MountDevice)(error)
+    })
 }
 
 /// Undoes the bind, and after the last pod lets go of the disk.

@@ -26,7 +26,7 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &DiskSpec) -> Result<VolumeM
     let bound = dir.join(means.layout.uid());
     let link = means.layout.device_link(&spec.plugin(), &spec.volume);
     means.host.link(&bound, &link).await.map_err(map())?;
-    remote_place::write_note(means, &spec.volume, &global).await.map_err(map())?;
+    remote_place::write_note(means, spec, &global).await.map_err(map())?;
     let disk = spec.with_secret(|key| means.objects.get(key));
     let disk = disk.map_err(|why| NotMade { doing: Doing::AttachDevice, why })?;
     // Before the node reaches for it: whoever undoes it has to know what to leave.

@@ -22,6 +22,8 @@ const MODE: u32 = 0o750;
 const NOTE_BYTES_MAX: usize = 64 << 10;
 /// Upstream's note beside an iSCSI disk, below its mount.
 const ISCSI_NOTE: &str = "iscsi.json";
+/// The note of what the cluster calls a pod's disk.
+pub(in super::super) const NAME_NOTE: &str = "unique-name";
 /// Where devices lie, beside the mounts of a kind.
 const DEVICES: &str = "volumeDevices";
 
@@ -190,14 +192,15 @@ pub(super) async fn make_room(means: &Means<'_>, spec: &DiskSpec) -> Result<(), 
     old.leave(means).await
 }
 
-/// Notes which disk a pod's volume is.
+/// Notes which disk a pod's volume is, here and to the cluster.
 pub(super) async fn write_note(
     means: &Means<'_>,
-    volume: &VolumeName,
+    spec: &DiskSpec,
     global: &Global,
 ) -> Result<(), VolumeError> {
-    let dir = means.layout.meta_dir(&global.plugin, volume);
+    let dir = means.layout.meta_dir(&global.plugin, &spec.volume);
     means.host.make_dir(&dir, MODE).await?;
+    write(means, dir.join(NAME_NOTE), spec.unique_name.as_bytes())?;
     write(means, dir.join("disk"), global.name.as_bytes())
 }
 

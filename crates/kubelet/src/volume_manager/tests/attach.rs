@@ -15,7 +15,7 @@ use tonic::Code;
 
 use super::super::attach::Attachments;
 use super::super::csi::{attachment_id, driver_key};
-use super::super::{VolumeState, Volumes};
+use super::super::{Step, VolumeState, Volumes, attach_limit};
 use super::claims::{gone, stager, storage, told};
 use super::csi::Scripted;
 use super::{pod, ports, until};
@@ -207,6 +207,68 @@ async fn a_disk_of_another_machine_waits_for_its_turn_on_this_node() {
     volumes.release(one.uid());
     until(&volumes, one.uid(), gone).await;
     until_in_use(&attachments, &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_with_too_many_volumes_gives_a_pod_up_after_a_while() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let joined = Joined::new(temp.path(), stager());
+    let one = claimant();
+    joined.stored(json!({"nodeAllocatableUpdatePeriodSeconds": 60}));
+    let volumes = joined.volumes(&one);
+    volumes.attachments().node_says(&[], &[]);
+    volumes.want(&one);
+    let full = |state: &VolumeState| {
+        matches!(state, VolumeState::Waiting { problems, .. }
+            if problems.iter().any(|problem| problem.step == Step::AttachLimit))
+    };
+    let error =
+        |code: i32| json!({"status": {"attachError": {"message": "no", "errorCode": code}}});
+    joined.answer(&attachment_key(), Some(error(14)));
+    until(&volumes, one.uid(), told("is not yet in node's status")).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(!volumes.state(one.uid()).is_some_and(|state| full(&state)), "the cluster tries on");
+    joined.answer(&attachment_key(), Some(error(8)));
+    let state = until(&volumes, one.uid(), full).await;
+    let VolumeState::Waiting { volumes, problems, .. } = state else { panic!("it waits") };
+    let said = attach_limit(&volumes, &problems).expect("the pod cannot stay");
+    assert!(said.starts_with("Node has reached its volume attachment limit, rejecting pod. "));
+    assert_eq!(joined.recorder.all(), [], "the pod's worker tells");
+}
+
+/// A pod went while the agent was away: its disk is in use until it is let go.
+#[tokio::test]
+async fn disks_that_an_earlier_life_left_are_in_use_until_they_are_undone() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let joined = Joined::new(temp.path(), stager());
+    let one = claimant();
+    let pod = temp.path().join("pods/u1");
+    let (dir, notes) = ("volumes/kubernetes.io~fc/pv", "plugins/kubernetes.io~fc/pv");
+    for dir in [dir, notes] {
+        std::fs::create_dir_all(pod.join(dir)).expect("directories");
+    }
+    let name = "kubernetes.io/fc/[500a 500b]:0";
+    std::fs::write(pod.join(notes).join("unique-name"), name).expect("a note");
+    let volumes = joined.volumes(&one);
+    let attachments = volumes.attachments();
+    volumes.release(one.uid());
+    let looked = |state: &VolumeState| matches!(state, VolumeState::Waiting { volumes, .. } if volumes == &["pv"]);
+    until(&volumes, one.uid(), looked).await;
+    assert!(pod.join(dir).exists(), "nothing was undone");
+    let mut changes = attachments.in_use_changes();
+    changes.mark_unchanged();
+    attachments.node_says(&[], &[(name, "")]);
+    changes.changed().await.expect("a table");
+    until(&volumes, one.uid(), gone).await;
+    assert!(!pod.join(dir).exists());
+    until_in_use(&attachments, &[]).await;
+    // Not undone yet, it is told.
+    std::fs::create_dir_all(pod.join(dir)).expect("directories");
+    std::fs::create_dir_all(pod.join(notes)).expect("directories");
+    std::fs::write(pod.join(notes).join("unique-name"), name).expect("a note");
+    let other = joined.volumes(&one);
+    other.attachments().node_says(&[], &[(name, "")]);
+    until_in_use(&other.attachments(), &[name]).await;
 }
 
 #[tokio::test]

@@ -245,6 +245,18 @@ async fn a_missing_claim_is_told_of_the_pod_again_and_again() {
 }
 
 #[tokio::test]
+async fn what_is_staged_is_not_staged_again_after_a_failed_publish() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let node = stager();
+    node.answers.lock().unwrap().extend([Code::Ok, Code::Internal, Code::Unavailable]);
+    let one = claimant("u1");
+    let volumes = life(temp.path(), &node, "ReadWriteOnce");
+    volumes.want(&one);
+    until(&volumes, one.uid(), ready).await;
+    assert_eq!(node.calls(), ["stage", "publish", "publish", "publish"]);
+}
+
+#[tokio::test]
 async fn pods_share_a_volume_and_the_last_one_undoes_it() {
     let temp = tempfile::tempdir().expect("a directory");
     let node = stager();

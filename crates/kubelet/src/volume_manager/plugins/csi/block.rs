@@ -94,11 +94,8 @@ pub(super) async fn set_up(
     // As upstream: named, whether the driver stages or not.
     let (staging, target) = (text(&paths.staging)?, text(&paths.target)?);
     let request = spec.publish_request(staging, target, secrets, capabilities);
-    if let Err(error) = driver.node.publish(request).await {
-        // What is staged may be what is wrong: the driver is asked for it again.
-        turn.staged = false;
-        return Err(CsiError::Publish(rpc_error(&error)));
-    }
+    let published = driver.node.publish(request).await;
+    published.map_err(|error| CsiError::Publish(rpc_error(&error)))?;
     means.host.check_host_path(&paths.target, HostPathType::BlockDevice).await.map_err(|_| {
         CsiError::NoDevice { driver: spec.driver.clone(), path: paths.target.clone() }
     })?;
