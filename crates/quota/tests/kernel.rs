@@ -7,8 +7,10 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
 
-use quota::{Counting, Kernel, Linux, Project, ProjectFiles, Quotas, Support, Uncounted};
+use quota::{Counting, Kernel, Linux, Project, ProjectFiles, Quotas, Support, Uncounted, Used};
 
 /// A file system in a file, unmounted at the end.
 struct Mounted {
@@ -59,10 +61,22 @@ fn quotas_of(mounted: &Mounted) -> Quotas {
 fn counted(quotas: &Quotas, path: &Path) -> (u64, u64) {
     // Blocks that are only reserved yet are not told of a single file.
     rustix::fs::syncfs(open(path)).unwrap();
-    let used = quotas.used(open(path).as_fd(), path).unwrap().expect("it is counted");
     let walked = mounts::usage(path).unwrap();
-    assert_eq!((used.bytes, used.inodes), (walked.bytes, walked.inodes), "{}", path.display());
-    (used.bytes, used.inodes)
+    let walked = Used { bytes: walked.bytes, inodes: walked.inodes };
+    let used = || quotas.used(open(path).as_fd(), path).unwrap().expect("it is counted");
+    settled(used, walked);
+    (walked.bytes, walked.inodes)
+}
+
+/// Waits until a file system has counted so much: xfs removes files a little later.
+fn settled(used: impl Fn() -> Used, expected: Used) {
+    for _ in 0..100 {
+        if used() == expected {
+            return;
+        }
+        sleep(Duration::from_millis(100));
+    }
+    assert_eq!(used(), expected);
 }
 
 fn check(mounted: &Mounted) {
@@ -116,6 +130,7 @@ fn check(mounted: &Mounted) {
     drop(dir);
     mounts::remove_tree(&volume).unwrap();
     next.forget(Some(second_dir.as_fd()), &second).unwrap();
+    settled(|| Linux.used(second_dir.as_fd(), first).unwrap(), Used::default());
     let third = mounted.root.join("third");
     fs::create_dir(&third).unwrap();
     let third_dir = open(&third);
