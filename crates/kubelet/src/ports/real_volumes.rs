@@ -12,6 +12,7 @@ mod fc;
 mod iscsi;
 mod iscsi_steps;
 mod machine;
+mod quotas;
 mod share;
 mod tool;
 mod work;
@@ -33,8 +34,9 @@ use tokio::time::{Instant, timeout_at};
 
 use self::disk::Disk;
 use self::machine::Machine;
+use self::quotas::Counter;
 use super::remote_disk::{RemoteDisk, Share};
-use super::volumes::{Publication, SubPathBind, VolumeError, VolumeHost};
+use super::volumes::{Publication, SubPathBind, VolumeError, VolumeHost, VolumeQuotas};
 
 /// How long a caller waits. Local work takes milliseconds, giving a large volume
 /// to a group seconds.
@@ -45,11 +47,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct RealVolumeHost {
     flights: Arc<Mutex<Flights>>,
     patience: Duration,
+    counter: Option<Arc<Counter>>,
 }
 
 impl Default for RealVolumeHost {
     fn default() -> Self {
-        Self { flights: Arc::default(), patience: PATIENCE }
+        Self { flights: Arc::default(), patience: PATIENCE, counter: None }
     }
 }
 
@@ -361,6 +364,10 @@ impl VolumeHost for RealVolumeHost {
         let root = dir.to_owned();
         let measure = move || Ok(mounts::usage(&root)?);
         self.run(dir, "measuring".to_owned(), measure).await
+    }
+
+    fn quotas(&self) -> Option<&dyn VolumeQuotas> {
+        self.counter.is_some().then_some(self)
     }
 
     async fn space(&self, path: &Path) -> Result<Space, VolumeError> {
