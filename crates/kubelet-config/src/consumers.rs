@@ -141,6 +141,8 @@ pub static GATES: &[(&str, &str)] = &[
     ("KubeletCrashLoopBackOffMax", "kubelet_config::defaults"),
     // Off, an image that is here may be used by every pod, and no records are kept.
     ("KubeletEnsureSecretPulledImages", "kubelet::image_manager"),
+    // On, file systems with project quotas count emptyDir volumes of pods with own users.
+    ("LocalStorageCapacityIsolationFSQuotaMonitoring", "kubelet::volume_manager"),
     // Off, the node's object declares no features.
     ("NodeDeclaredFeatures", "kubelet::join"),
     // Off, pods that name resources as a whole are refused.

@@ -99,6 +99,8 @@ pub struct Node {
     read_only: Option<SocketAddr>,
     join: Option<JoinSettings>,
     secure: Option<SecureSettings>,
+    /// File systems count volumes.
+    quotas: bool,
     verbosity: Option<SetVerbosity>,
 }
 
@@ -123,6 +125,7 @@ impl Node {
             cgroup_driver: container_manager::config::driver(config),
             healthz: config.server.healthz,
             read_only: config.server.read_only,
+            quotas: config.feature_gates.enabled("LocalStorageCapacityIsolationFSQuotaMonitoring"),
             verbosity: None,
         })
     }
@@ -155,7 +158,7 @@ impl Node {
             runtime,
             cgroups,
             fs: Arc::new(fs),
-            volumes: Arc::new(RealVolumeHost::default()),
+            volumes: Arc::new(volume_host(self.quotas)),
             http: Arc::new(HyperFetch::default()),
             probe_net: Arc::new(RealProbeNet::default()),
             programs: Arc::new(RealPrograms),
@@ -277,6 +280,12 @@ fn settings(config: &Config, flags: &Flags) -> Result<Settings, NodeError> {
         storage_limits: wire.local_storage_capacity_isolation.unwrap_or(true),
         shutdown: shutdown_plan(config),
     })
+}
+
+/// The machine's files and mounts.
+fn volume_host(quotas: bool) -> RealVolumeHost {
+    let host = RealVolumeHost::default();
+    if quotas { host.with_quotas(quota::Quotas::default()) } else { host }
 }
 
 /// What the node's object would be labelled with, if there was one.

@@ -45,7 +45,7 @@ impl Place {
     }
 
     /// Opens the directory a path names; a link in its place is an error.
-    pub(crate) fn directory(path: &Path) -> Result<Self, MountsError> {
+    pub fn directory(path: &Path) -> Result<Self, MountsError> {
         let entry = Entry::of(path)?;
         let fd = entry.open(LIST).context(OPEN, path)?;
         Ok(Self { fd, path: path.to_owned() })

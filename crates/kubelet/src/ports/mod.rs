@@ -39,7 +39,7 @@ pub use real_volumes::RealVolumeHost;
 pub use remote_disk::{Chap, FcDisk, IscsiDisk, RemoteDisk, Share};
 pub use rng::Jitter;
 pub use tasks::{TaskHandle, Tasks};
-pub use volumes::{Publication, SubPathBind, VolumeError, VolumeHost};
+pub use volumes::{Publication, SubPathBind, VolumeError, VolumeHost, VolumeQuotas};
 
 use std::sync::Arc;
 

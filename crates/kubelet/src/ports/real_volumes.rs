@@ -9,11 +9,13 @@ mod flights;
 mod iscsi;
 mod iscsi_steps;
 mod machine;
+mod quotas;
 mod share;
 mod tool;
 mod work;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
@@ -26,13 +28,15 @@ use mounts::{Beginning, Space, Usage};
 use self::disk::Disk;
 use self::flights::Flights;
 use self::machine::Machine;
+use self::quotas::Counter;
 use super::remote_disk::{RemoteDisk, Share};
-use super::volumes::{Publication, SubPathBind, VolumeError, VolumeHost};
+use super::volumes::{Publication, SubPathBind, VolumeError, VolumeHost, VolumeQuotas};
 
 /// The kernel's mounts and files.
 #[derive(Clone, Default)]
 pub struct RealVolumeHost {
     flights: Flights,
+    counter: Option<Arc<Counter>>,
 }
 
 impl RealVolumeHost {
@@ -244,6 +248,10 @@ impl VolumeHost for RealVolumeHost {
         let root = dir.to_owned();
         let measure = move || Ok(mounts::usage(&root)?);
         self.flights.run(dir, "measuring".to_owned(), measure).await
+    }
+
+    fn quotas(&self) -> Option<&dyn VolumeQuotas> {
+        self.counter.is_some().then_some(self)
     }
 
     async fn space(&self, path: &Path) -> Result<Space, VolumeError> {

@@ -14,6 +14,7 @@ use mounts::mount::{HugePages, Tmpfs};
 use mounts::ownership::{ChangePolicy, FsGroup, Owned};
 use mounts::publish::{Payload, Published};
 use mounts::{Beginning, MountsError, Space, Usage};
+use quota::QuotaError;
 
 use super::remote_disk::{RemoteDisk, Share};
 
@@ -26,6 +27,9 @@ pub enum VolumeError {
     /// A path of the host is not what it should be.
     #[error(transparent)]
     HostPath(#[from] HostPathError),
+    /// What a file system counts.
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
     /// The kernel has not answered. The work goes on, and is not begun twice.
     #[error(
         "{what} {} is still under way after {} s; if it lasts, look at the disk or server behind it",
@@ -187,6 +191,18 @@ pub struct Publication {
     pub at: SystemTime,
 }
 
+/// File systems that count what directories hold, so that nobody has to walk through them.
+#[async_trait]
+pub trait VolumeQuotas: Send + Sync {
+    /// Has a directory counted from now on, if its file system can; the log tells where it
+    /// cannot. It may have a limit, which is not enforced by that.
+    async fn count(&self, dir: &Path, limited: bool) -> Result<(), VolumeError>;
+    /// How much a directory holds; `None` if it is not counted.
+    async fn counted(&self, dir: &Path) -> Result<Option<Usage>, VolumeError>;
+    /// Nothing of the counting stays behind once the directory goes.
+    async fn forget(&self, dir: &Path) -> Result<(), VolumeError>;
+}
+
 /// Effects of volumes on the machine.
 #[async_trait]
 pub trait VolumeHost: Send + Sync + 'static {
@@ -269,6 +285,10 @@ pub trait VolumeHost: Send + Sync + 'static {
     async fn check_host_path(&self, path: &Path, kind: HostPathType) -> Result<(), VolumeError>;
     /// How much a directory holds; mounts in it aside.
     async fn usage(&self, dir: &Path) -> Result<Usage, VolumeError>;
+    /// Counts by file systems; `None` if the agent was told not to use them.
+    fn quotas(&self) -> Option<&dyn VolumeQuotas> {
+        None
+    }
     /// Room of the file system a path is on.
     async fn space(&self, path: &Path) -> Result<Space, VolumeError>;
     /// Removes a tree; a mount in it is an error that names it. Absent is fine.

@@ -47,6 +47,8 @@ pub enum Wanted {
         medium: Medium,
         /// The group it is given to.
         fs_group: Option<u32>,
+        /// How its file system may count it; `None` if it must not.
+        quota: Option<Quota>,
     },
     /// A path of the host.
     HostPath {
@@ -92,6 +94,13 @@ impl Wanted {
             _ => self.kind() == "configMap",
         }
     }
+}
+
+/// How a file system may count a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// The pod, or the volume itself, has a limit.
+    pub limited: bool,
 }
 
 /// What an empty directory is made of.
@@ -238,9 +247,10 @@ fn wanted(
         return wanted;
     }
     let made = match (&volume.empty_dir, &volume.host_path) {
-        (Some(source), None) => {
-            medium(source, spec, node).map(|medium| Wanted::EmptyDir { medium, fs_group })
-        }
+        (Some(source), None) => medium(source, spec, node).map(|medium| {
+            let quota = (medium == Medium::Disk).then(|| quota(source, spec)).flatten();
+            Wanted::EmptyDir { medium, fs_group, quota }
+        }),
         (None, Some(source)) => host_path(source).map_err(|error| error.to_string()),
         _ => Err("this release has no volumes of this kind".to_owned()),
     };
@@ -262,6 +272,18 @@ fn nested(volume: &str, spec: &PodSpec) -> BTreeSet<String> {
 fn host_path(source: &HostPathVolumeSource) -> Result<Wanted, HostPathError> {
     let kind = source.type_.as_deref().unwrap_or_default().parse()?;
     Ok(Wanted::HostPath { path: PathBuf::from(&source.path), kind })
+}
+
+/// As upstream, of pods with users of their own alone: nobody else is kept from taking
+/// files out of the volume's project.
+fn quota(source: &EmptyDirVolumeSource, spec: &PodSpec) -> Option<Quota> {
+    if spec.host_users != Some(false) {
+        return None;
+    }
+    let own = source.size_limit.as_ref().and_then(|limit| Quantity::parse(&limit.0));
+    let of_pod = amounts::pod_limits(spec, |_| {}).get("ephemeral-storage").copied();
+    let limits = [own.map(Quantity::units), of_pod];
+    Some(Quota { limited: limits.into_iter().flatten().any(|bytes| bytes > 0) })
 }
 
 fn medium(

@@ -1,7 +1,7 @@
 //! What volumes hold, for whoever asks.
 //!
 //! Measures through the ports when asked, never on a timer: by summing up files where a
-//! volume shares its file system, else by asking the file system or the volume's
+//! volume shares its file system that does not count it, else by asking the file system or the volume's
 //! driver. Upstream: pkg/kubelet/server/stats/volume_stat_calculator.go,
 //! pkg/volume/metrics_*.go, pkg/volume/csi/csi_metrics.go.
 
@@ -19,13 +19,15 @@ use super::csi::rpc_error;
 use super::desired::Wanted;
 use super::inventory::VolumeFacts;
 use super::network::DiskSpec;
-use crate::ports::RemoteDisk;
+use crate::ports::{RemoteDisk, VolumeHost};
 
 /// How a volume's use is found out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Measure {
     /// It shares its file system with others: its files are summed up.
     Files,
+    /// The same, unless its file system counts it.
+    Counted,
     /// It is a file system, or counts as one.
     FileSystem,
     /// Its driver knows.
@@ -55,6 +57,7 @@ impl Measure {
         get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
     ) -> Self {
         match wanted {
+            Wanted::EmptyDir { quota: Some(_), .. } => Self::Counted,
             Wanted::EmptyDir { .. } | Wanted::Payload(_) => Self::Files,
             Wanted::HostPath { .. } | Wanted::Refused(_) => Self::Not,
             Wanted::Share(_) => Self::FileSystem,
@@ -99,6 +102,13 @@ impl Volumes {
                 let used = host.usage(path).await.map_err(|error| error.to_string())?;
                 Ok(Some(VolumeUse { used, space: space().await? }))
             }
+            Measure::Counted => {
+                let used = match counted(host, path).await {
+                    Some(used) => used,
+                    None => host.usage(path).await.map_err(|error| error.to_string())?,
+                };
+                Ok(Some(VolumeUse { used, space: space().await? }))
+            }
             Measure::FileSystem => Ok(Some(whole(space().await?))),
             Measure::Driver { driver, handle } => self.ask(driver, handle, path).await,
         }
@@ -124,6 +134,15 @@ impl Volumes {
         let answer = driver.node.stats(request).await.map_err(said)?;
         Ok(told(&answer.usage))
     }
+}
+
+/// What the file system has counted; `None` if it does not, which is told once.
+async fn counted(host: &dyn VolumeHost, path: &Path) -> Option<Usage> {
+    let counted = host.quotas()?.counted(path).await;
+    counted.unwrap_or_else(|error| {
+        tracing::warn!(%error, "a volume is measured by a walk from now on");
+        None
+    })
 }
 
 /// A volume that is a whole file system.

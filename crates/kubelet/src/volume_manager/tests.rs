@@ -9,6 +9,7 @@ mod csi;
 mod growth;
 mod network;
 mod payload;
+mod quotas;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -73,7 +74,7 @@ fn only_volumes_that_are_mounted_count() {
     assert_eq!(volumes_of(&pod("", "", r#"{"name":"unused","emptyDir":{}}"#)), None);
     assert_eq!(volumes_of(&pod("", "", "")), None);
     let grouped = pod("", r#","securityContext":{"fsGroup":7}"#, r#"{"name":"v","emptyDir":{}}"#);
-    let expected = Wanted::EmptyDir { medium: Medium::Disk, fs_group: Some(7) };
+    let expected = Wanted::EmptyDir { medium: Medium::Disk, fs_group: Some(7), quota: None };
     assert_eq!(volumes_of(&grouped).expect("a volume").volumes[&name("v")], expected);
 }
 
@@ -89,7 +90,7 @@ fn memory_has_the_smallest_of_its_limits() {
         (limits, r#""emptyDir":{"medium":"Memory","sizeLimit":"1Mi"}"#, 1 << 20),
     ] {
         let medium = Medium::Memory(NonZeroU64::new(expected));
-        let expected = Wanted::EmptyDir { medium, fs_group: None };
+        let expected = Wanted::EmptyDir { medium, fs_group: None, quota: None };
         assert_eq!(wanted(container, source), expected, "{container} {source}");
     }
 }
@@ -102,7 +103,7 @@ fn huge_pages_are_those_the_pod_requests() {
     let pages = |medium: &str| format!(r#""emptyDir":{{"medium":"{medium}"}}"#);
     let of = |size: u64| {
         let medium = Medium::HugePages(NonZeroU64::new(size).expect("a size"));
-        Wanted::EmptyDir { medium, fs_group: None }
+        Wanted::EmptyDir { medium, fs_group: None, quota: None }
     };
     assert_eq!(wanted(&with(small), &pages("HugePages")), of(2 << 20));
     assert_eq!(wanted(&both, &pages("HugePages-1Gi")), of(1 << 30));
@@ -147,7 +148,7 @@ fn what_fails_is_tried_again_later_and_later() {
     let mut observed = Observed::default();
     let (v, w) = (Op::SetUp(name("v")), Op::SetUp(name("w")));
     assert_eq!(plan(&goal, &observed, &Contents::new(), at(0)).ops, [v.clone(), w.clone()]);
-    let disk = Wanted::EmptyDir { medium: Medium::Disk, fs_group: None };
+    let disk = Wanted::EmptyDir { medium: Medium::Disk, fs_group: None, quota: None };
     observed.note(v.clone(), Outcome::Made(disk.clone(), made("/v"), None), at(0));
     let (mut now, mut pauses) = (0, Vec::new());
     for _ in 0..10 {

@@ -10,7 +10,7 @@ use mounts::mount::{HugePages, Tmpfs};
 use mounts::ownership::{ChangePolicy, FsGroup};
 
 use super::super::VolumeMountable;
-use super::super::desired::Medium;
+use super::super::desired::{Medium, Quota};
 use super::super::layout::{PluginName, PodLayout, VolumeName};
 use crate::ports::{VolumeError, VolumeHost};
 
@@ -23,11 +23,15 @@ pub(super) async fn set_up(
     name: &VolumeName,
     medium: Medium,
     fs_group: Option<u32>,
+    quota: Option<Quota>,
 ) -> Result<VolumeMountable, VolumeError> {
     let plugin = PluginName::empty_dir();
     let dir = layout.volume_dir(&plugin, name);
     let ready = layout.ready_marker(&plugin, name);
     ensure(host, &dir, &ready, medium, fs_group).await?;
+    if let Some(quota) = quota {
+        count(host, &dir, quota).await;
+    }
     Ok(VolumeMountable {
         host_path: dir,
         read_only: false,
@@ -80,6 +84,24 @@ async fn make(host: &dyn VolumeHost, dir: &Path, medium: Medium) -> Result<(), V
         Medium::HugePages(page_size) => {
             host.hugetlbfs(dir, HugePages { page_size, size: None }).await
         }
+    }
+}
+
+/// A volume that is not counted is measured by a walk, and keeps no pod from starting.
+/// One that is there already is counted on, since an agent that comes back knows of none.
+async fn count(host: &dyn VolumeHost, dir: &Path, quota: Quota) {
+    let Some(quotas) = host.quotas() else { return };
+    if let Err(error) = quotas.count(dir, quota.limited).await {
+        tracing::warn!(%error, "the volume has no project quota; it is measured by a walk");
+    }
+}
+
+/// Before a directory goes: whichever agent had it counted, its project is free again.
+pub(super) async fn forget_count(host: &dyn VolumeHost, dir: &Path) {
+    let Some(quotas) = host.quotas() else { return };
+    if let Err(error) = quotas.forget(dir).await {
+        let path = dir.display();
+        tracing::warn!(%path, %error, "the project quota of a volume is not wholly removed");
     }
 }
 

@@ -113,8 +113,8 @@ pub(super) async fn set_up(
 ) -> Result<VolumeMountable, NotMade> {
     let Means { host, layout, .. } = *means;
     let made = match (wanted, ingredients) {
-        (Wanted::EmptyDir { medium, fs_group }, _) => {
-            empty_dir::set_up(host, layout, name, *medium, *fs_group).await
+        (Wanted::EmptyDir { medium, fs_group, quota }, _) => {
+            empty_dir::set_up(host, layout, name, *medium, *fs_group, *quota).await
         }
         (Wanted::HostPath { path, kind }, _) => host_path::set_up(host, path, *kind).await,
         (Wanted::Payload(spec), Some(Ingredients::Files(content))) => {
@@ -379,6 +379,7 @@ async fn tear_down_own(
     let dir = layout.volume_dir(plugin, &found.name);
     if OWN_KINDS.contains(&plugin.as_dir()) {
         host.unmount_all(&dir).await?;
+        empty_dir::forget_count(host, &dir).await;
     } else if host.is_mount_point(&dir).await? || !host.mounts_below(&dir).await?.is_empty() {
         return Err(VolumeError::Foreign { plugin: plugin.plain(), path: dir });
     } else if !host.dirs_in(&dir).await?.is_empty() || !host.files_in(&dir).await?.is_empty() {
