@@ -27,6 +27,7 @@ use crate::pod_workers::{self, PodKiller, Shared};
 use crate::ports::{LoginManager, Ports};
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
+use crate::pulse::Pulse;
 use crate::server::View;
 use crate::settings::Settings;
 use crate::status_manager::api::StatusWriter;
@@ -42,6 +43,7 @@ pub struct Agent {
     recorder: Recorder,
     probes: Probes,
     progress: ProgressBoard,
+    pulse: Pulse,
     url_news: UrlNews,
     volumes: Volumes,
     node_identity: watch::Sender<Option<String>>,
@@ -81,7 +83,7 @@ impl Agent {
             objects.expect_cluster();
         }
         let url_news = desired.url_news();
-        let progress = ProgressBoard::default();
+        let (progress, pulse) = (ProgressBoard::default(), Pulse::default());
         let probes = Probes::new(&ports, statuses.clone(), recorder.clone());
         let images = Images::start(&settings, &ports, &recorder, &metrics.images);
         let allocations = Allocations::load(&ports.fs, &settings.root_dir, metrics.resizes.clone());
@@ -111,6 +113,7 @@ impl Agent {
                 api: Arc::clone(&api),
                 statuses: statuses.clone(),
                 copies: copies.clone(),
+                clock: Arc::clone(&ports.clock),
                 jitter: jitter.clone(),
             };
             ports.tasks.spawn_vital("status writer", writer.run());
@@ -140,6 +143,7 @@ impl Agent {
             recorder: recorder.clone(),
             probes: probes.clone(),
             progress: progress.clone(),
+            pulse: pulse.clone(),
             images,
             allocations,
             admission,
@@ -171,6 +175,7 @@ impl Agent {
             recorder,
             probes,
             progress,
+            pulse,
             url_news,
             volumes,
             node_identity,
@@ -251,6 +256,7 @@ impl Agent {
             recorder: self.recorder.clone(),
             probes: self.probes.clone(),
             progress: self.progress.clone(),
+            pulse: self.pulse.clone(),
             url_news: self.url_news.clone(),
             volumes: self.volumes.clone(),
             offline: self.offline.clone(),
