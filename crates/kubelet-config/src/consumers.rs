@@ -145,6 +145,8 @@ pub static GATES: &[(&str, &str)] = &[
     ("NodeDeclaredFeatures", "kubelet::join"),
     // Off, pods that name resources as a whole are refused.
     ("PodLevelResources", "kubelet::admission"),
+    // Off, a container's log is shown with both of its streams together only.
+    ("PodLogsQuerySplitStreams", "kubelet::server"),
     // Off, tolerations that compare numbers suffer nothing.
     ("TaintTolerationComparisonOperators", "kubelet::admission"),
     // Off, a volume with a podCertificate cannot be made.
