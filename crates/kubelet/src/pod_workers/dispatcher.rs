@@ -23,6 +23,7 @@ use crate::pleg::Existing;
 use crate::pod_plan::Termination;
 use crate::pod_sources::PodSetReader;
 use crate::progress::{Obstacle, WaitingFor};
+use crate::pulse::BEAT;
 
 /// Reports of workers that may wait to be noticed.
 const REPORTS_MAX: usize = 256;
@@ -94,6 +95,7 @@ impl Dispatcher {
             let mut gathered: Option<Instant> = None;
             loop {
                 let now = Instant::now();
+                self.shared.pulse.beat();
                 let sweep_at = self.sweep_at.filter(|at| *at > now);
                 let room_at = self.room_at(now);
                 let next = gathered.into_iter().chain(sweep_at).chain(room_at).min();
@@ -114,6 +116,7 @@ impl Dispatcher {
                         }
                     },
                     () = sleep_until(next.unwrap_or(now)), if next.is_some() => {}
+                    () = sleep_until(now + BEAT) => continue,
                 }
                 break;
             }

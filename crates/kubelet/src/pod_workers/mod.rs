@@ -41,6 +41,7 @@ use crate::pod_sources::PodSetReader;
 use crate::ports::Ports;
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
+use crate::pulse::Pulse;
 use crate::settings::Settings;
 use crate::status_manager::Statuses;
 use crate::volume_manager::Volumes;
@@ -66,6 +67,8 @@ pub struct Shared {
     pub probes: Probes,
     /// What each worker is doing.
     pub progress: ProgressBoard,
+    /// When the dispatcher last came around.
+    pub pulse: Pulse,
     /// Images.
     pub images: Images,
     /// What pods are given.

@@ -13,12 +13,11 @@ use node_stats::{MachineIds, NodeStatsInput, Roots, Stats, SystemGroup};
 use crate::join::machine_ids;
 use crate::pod_usage::PodUsage;
 use crate::ports::PodCgroups;
+use crate::server::classic::TEXT;
 use crate::server::local::Local;
 
 /// How long one volume may take to measure.
 const VOLUME_LIMIT: Duration = Duration::from_secs(5);
-/// What Prometheus calls the format.
-const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Measures what pods and the node use.
 pub(super) struct NodeStats {
