@@ -94,7 +94,7 @@ pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
     ("node-ip", Some("kubelet::node")),
     ("node-labels", Some("kubelet::join")),
     ("cloud-provider", Some("kubelet::join")),
-    ("runtime-cgroups", None),
+    ("runtime-cgroups", Some("kubelet::server")),
     ("image-credential-provider-config", Some("kubelet::image_manager")),
     ("image-credential-provider-bin-dir", Some("kubelet::image_manager")),
     ("cert-dir", Some("kubelet::server")),

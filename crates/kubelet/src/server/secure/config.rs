@@ -82,6 +82,8 @@ pub struct Shown {
     pub stream_idle: Duration,
     /// `syncFrequency`: how late the agent's loop may be.
     pub sync_frequency: Duration,
+    /// The container runtime's control group, `--runtime-cgroups`.
+    pub runtime_group: Option<String>,
     /// The configuration, as `/configz` shows it.
     pub configz: String,
     /// Every flag and its value, secrets masked.
@@ -160,6 +162,7 @@ pub fn shown(config: &Config, flags: &Flags) -> Shown {
             .streaming_connection_idle_timeout
             .map_or(STREAM_IDLE, |idle| idle.to_std()),
         sync_frequency: config.sync_frequency,
+        runtime_group: flags.runtime_cgroups.clone(),
         configz: configz(config),
         flags: kubelet_config::flags::values(flags),
         command: command(flags),

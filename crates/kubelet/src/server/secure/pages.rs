@@ -38,7 +38,8 @@ impl Pages {
         verbosity: Option<SetVerbosity>,
     ) -> Self {
         let started = local.clock.wall();
-        let stats = NodeStats::new(&local, cgroups, Path::new(CGROUPS));
+        let stats =
+            NodeStats::new(&local, cgroups, Path::new(CGROUPS), shown.runtime_group.as_deref());
         let checks = Checks::start(tasks, local.view.pulse.clone(), shown.sync_frequency);
         let Shown { configz, flags, command, handlers, stream_idle, .. } = shown;
         let viewer = NodeViewer {
