@@ -44,6 +44,7 @@ pub struct Agent {
     probes: Probes,
     progress: ProgressBoard,
     pulse: Pulse,
+    copies: Option<ApiCopies>,
     url_news: UrlNews,
     volumes: Volumes,
     node_identity: watch::Sender<Option<String>>,
@@ -63,6 +64,7 @@ impl Agent {
     /// Starts every task on the current tokio runtime; returns at once.
     pub fn start(settings: Settings, ports: Ports) -> Self {
         let metrics = Arc::new(Metrics::new());
+        metrics.pods.know_node(&settings.node_name);
         let statuses = Statuses::default();
         let runtime = Metered::new(Arc::clone(&ports.runtime), Arc::clone(&metrics));
         let ports = Ports { runtime: Arc::new(runtime), ..ports };
@@ -100,6 +102,7 @@ impl Agent {
             ports.tasks.spawn_vital("CSINode keeper", keeper.run());
             handle
         });
+        let copies = source.as_ref().map(|source| source.copies.clone());
         if let Some(ApiSource { api, copies, .. }) = source {
             if let Some(files) = kept {
                 let (desired, statuses, copies) =
@@ -176,6 +179,7 @@ impl Agent {
             probes,
             progress,
             pulse,
+            copies,
             url_news,
             volumes,
             node_identity,
@@ -257,6 +261,7 @@ impl Agent {
             probes: self.probes.clone(),
             progress: self.progress.clone(),
             pulse: self.pulse.clone(),
+            copies: self.copies.clone(),
             url_news: self.url_news.clone(),
             volumes: self.volumes.clone(),
             offline: self.offline.clone(),

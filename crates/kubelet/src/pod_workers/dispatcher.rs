@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::admission::words;
+use super::census::census;
 use super::kill::{self, KillStage, Killed, PodKiller};
 use super::lifecycle::{self, Command, WorkerFacts};
 use super::worker::{Intent, Order, Report, Worker};
@@ -233,8 +234,7 @@ impl Dispatcher {
         self.tell_of_resizes();
         self.report_queued(&desired);
         self.share_processors(&desired);
-        self.shared.metrics.desired_pods.set(desired.pods.len() as i64);
-        self.shared.metrics.working_pods.set(self.workers.len() as i64);
+        self.shared.metrics.pods.count(&census(&desired, &self.workers));
     }
 
     /// Workers report what becomes of their pods' resizes.
@@ -319,6 +319,8 @@ impl Dispatcher {
             Command::Start(uid) => {
                 if let Some(pod) = desired.pods.get(&uid) {
                     self.shared.statuses.begin(pod);
+                    let now = self.shared.ports.clock.wall();
+                    self.shared.metrics.pods.begin_worker(pod, now);
                     let grace = pod.deletion();
                     let intent = match grace {
                         Some(seconds) => self.ending(Grace::from_secs(seconds.max(1))),

@@ -7,12 +7,14 @@
 //! HandlePodCleanups in kubelet_pods.go.
 
 mod admission;
+mod census;
 mod dispatcher;
 mod ends;
 mod events;
 mod kill;
 mod lane;
 mod lifecycle;
+mod metrics;
 mod orphan_files;
 mod perform;
 mod pulls;
@@ -24,6 +26,7 @@ mod tests;
 mod worker;
 
 pub use kill::{Kill, KillError, KillStage, KillWatch, PodKiller};
+pub use metrics::PodMetrics;
 
 use std::sync::Arc;
 

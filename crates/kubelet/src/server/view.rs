@@ -11,6 +11,7 @@ use crate::events::Recorder;
 use crate::metrics::Metrics;
 use crate::offline::Offline;
 use crate::pleg::Observations;
+use crate::pod_manager::ApiCopies;
 use crate::pod_sources::UrlNews;
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
@@ -35,6 +36,8 @@ pub struct View {
     pub progress: ProgressBoard,
     /// When the loop that starts and ends pods last came around.
     pub pulse: Pulse,
+    /// What the API server holds of the node's pods, if there is one.
+    pub copies: Option<ApiCopies>,
     /// What is wrong with the URL that serves manifests.
     pub url_news: UrlNews,
     /// Everybody's volumes.
@@ -60,6 +63,7 @@ fn with_status(view: PodView) -> Pod {
 pub(super) async fn metrics_text(view: &View) -> String {
     let (sandboxes, containers) = view.observations.counts();
     view.metrics.count(sandboxes, containers);
+    view.metrics.pods.count_mirrors(view.copies.as_ref().map_or(0, |all| all.mirrors().len()));
     let mut text = classic(&view.metrics.text());
     text.push_str(&claim_metrics::text(&view.volumes).await);
     text
