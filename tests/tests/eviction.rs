@@ -87,7 +87,7 @@ fn a_volume_that_is_overfilled_costs_its_pod_and_no_other() -> Result<()> {
         &["The pod has failed: Evicted.", "exceeds the limit", "emptyDir.sizeLimit"],
     )?;
     let metrics = cluster.node_get("admin", Some("system:masters"), "/metrics")?;
-    let counted = "kubelet_evictions_total{eviction_signal=\"emptydirfs.limit\"} 1";
+    let counted = "kubelet_evictions{eviction_signal=\"emptydirfs.limit\"} 1";
     assert!(metrics.body.contains(counted), "{}", metrics.body);
 
     // It stays so, whatever becomes of the agent.

@@ -94,7 +94,7 @@ pub static OWN_FLAGS: &[(&str, Option<&str>)] = &[
     ("node-ip", Some("kubelet::node")),
     ("node-labels", Some("kubelet::join")),
     ("cloud-provider", Some("kubelet::join")),
-    ("runtime-cgroups", None),
+    ("runtime-cgroups", Some("kubelet::server")),
     ("image-credential-provider-config", Some("kubelet::image_manager")),
     ("image-credential-provider-bin-dir", Some("kubelet::image_manager")),
     ("cert-dir", Some("kubelet::server")),
@@ -147,6 +147,8 @@ pub static GATES: &[(&str, &str)] = &[
     ("NodeDeclaredFeatures", "kubelet::join"),
     // Off, pods that name resources as a whole are refused.
     ("PodLevelResources", "kubelet::admission"),
+    // Off, a container's log is shown with both of its streams together only.
+    ("PodLogsQuerySplitStreams", "kubelet::server"),
     // Off, tolerations that compare numbers suffer nothing.
     ("TaintTolerationComparisonOperators", "kubelet::admission"),
     // Off, a volume with a podCertificate cannot be made.

@@ -8,6 +8,7 @@ pub mod events;
 pub mod followers;
 mod metered;
 pub mod progress;
+pub mod pulse;
 pub mod object_cache;
 pub mod cluster_lists;
 pub mod offline;

@@ -19,9 +19,13 @@ use crate::allocation::ResizeMetrics;
 use crate::eviction::EvictionMetrics;
 use crate::image_manager::ImageMetrics;
 use crate::node_shutdown::ShutdownMetrics;
+use crate::pod_workers::PodMetrics;
 use crate::runtime_manager::HookMetrics;
 use crate::server::RequestMetrics;
 use crate::volume_manager::VolumeMetrics;
+
+/// Prometheus's own buckets.
+const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// Label of the runtime operation metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -45,10 +49,8 @@ pub struct Metrics {
     pub running_pods: Gauge,
     /// Containers, by state.
     pub running_containers: Family<ContainerState, Gauge>,
-    /// Pods the sources want.
-    pub desired_pods: Gauge,
-    /// Pod workers alive.
-    pub working_pods: Gauge,
+    /// Pods and their starts.
+    pub pods: PodMetrics,
     /// Pod workers that panicked and were started again.
     pub worker_panics: Counter,
     /// Full listings begun.
@@ -92,11 +94,10 @@ impl Metrics {
             registry: Mutex::default(),
             running_pods: Gauge::default(),
             running_containers: Family::default(),
-            desired_pods: Gauge::default(),
-            working_pods: Gauge::default(),
+            pods: PodMetrics::default(),
             worker_panics: Counter::default(),
             relists: Counter::default(),
-            relist_seconds: seconds(),
+            relist_seconds: Histogram::new(BUCKETS),
             events: Counter::default(),
             operations: Family::default(),
             operation_errors: Family::default(),
@@ -128,12 +129,7 @@ impl Metrics {
             "Running containers",
             self.running_containers.clone(),
         );
-        r.register(
-            "kubelet_desired_pods",
-            "Pods that the sources ask for",
-            self.desired_pods.clone(),
-        );
-        r.register("kubelet_working_pods", "Pods with a worker", self.working_pods.clone());
+        self.pods.register(r);
         r.register(
             "klet_pod_worker_panics",
             "Pod workers restarted after a panic",

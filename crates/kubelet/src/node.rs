@@ -31,8 +31,8 @@ use crate::ports::{
 };
 use crate::runtime_manager::sysctl;
 use crate::server::local::{self, Local, Place};
-use crate::server::secure::{self, SecureError, SecureSettings, SetVerbosity};
-use crate::server::{self, ListenError};
+use crate::server::secure::{self, Pages, SecureError, SecureSettings, SetVerbosity, Shown};
+use crate::server::{self, ListenError, Open};
 use crate::settings::{Settings, UserIds};
 use crate::wiring::Agent;
 use crate::{machine, node_checks, user_ids};
@@ -101,6 +101,7 @@ pub struct Node {
     secure: Option<SecureSettings>,
     /// File systems count volumes.
     quotas: bool,
+    shown: Shown,
     verbosity: Option<SetVerbosity>,
 }
 
@@ -115,6 +116,7 @@ impl Node {
             join: join::settings(config, flags, &settings.node_name)?,
             secure: secure::settings(config, flags)
                 .filter(|secure| flags.kubeconfig.is_some() || secure.knows_anybody()),
+            shown: secure::shown(config, flags),
             settings,
             runtime: ClientConfig {
                 runtime_endpoint: runtime.endpoint.clone(),
@@ -200,15 +202,15 @@ impl Node {
         let (view, place) = (agent.view(), Arc::new(place));
         let local = Local { view, runtime, clock, fs, place, cluster, certificates };
         serve_locally(&tasks, &socket, local.clone());
+        let pages = Pages::new(&tasks, self.shown, local, cgroups, self.verbosity);
         if let Some(secure) = self.secure {
-            secure::serve(&tasks, secure, api, local, cgroups, self.verbosity).await?;
+            secure::serve(&tasks, secure, api, &pages).await?;
         }
         if let Some(address) = self.healthz {
-            server::serve(&tasks, "health", address, server::health_router()).await?;
+            server::serve(&tasks, Open::Health, address, &pages).await?;
         }
         if let Some(address) = self.read_only {
-            let router = server::read_only_router(agent.view());
-            server::serve(&tasks, "read-only API", address, router).await?;
+            server::serve(&tasks, Open::ReadOnly, address, &pages).await?;
         }
         let ended = tokio::select! { biased;
             () = shutdown => Ok(()),

@@ -27,6 +27,7 @@ use crate::pod_workers::{self, PodKiller, Shared};
 use crate::ports::{LoginManager, Ports};
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
+use crate::pulse::Pulse;
 use crate::server::View;
 use crate::settings::Settings;
 use crate::status_manager::api::StatusWriter;
@@ -42,6 +43,8 @@ pub struct Agent {
     recorder: Recorder,
     probes: Probes,
     progress: ProgressBoard,
+    pulse: Pulse,
+    copies: Option<ApiCopies>,
     url_news: UrlNews,
     volumes: Volumes,
     node_identity: watch::Sender<Option<String>>,
@@ -61,6 +64,7 @@ impl Agent {
     /// Starts every task on the current tokio runtime; returns at once.
     pub fn start(settings: Settings, ports: Ports) -> Self {
         let metrics = Arc::new(Metrics::new());
+        metrics.pods.know_node(&settings.node_name);
         let statuses = Statuses::default();
         let runtime = Metered::new(Arc::clone(&ports.runtime), Arc::clone(&metrics));
         let ports = Ports { runtime: Arc::new(runtime), ..ports };
@@ -81,7 +85,7 @@ impl Agent {
             objects.expect_cluster();
         }
         let url_news = desired.url_news();
-        let progress = ProgressBoard::default();
+        let (progress, pulse) = (ProgressBoard::default(), Pulse::default());
         let probes = Probes::new(&ports, statuses.clone(), recorder.clone());
         let images = Images::start(&settings, &ports, &recorder, &metrics.images);
         let allocations = Allocations::load(&ports.fs, &settings.root_dir, metrics.resizes.clone());
@@ -98,6 +102,7 @@ impl Agent {
             ports.tasks.spawn_vital("CSINode keeper", keeper.run());
             handle
         });
+        let copies = source.as_ref().map(|source| source.copies.clone());
         if let Some(ApiSource { api, copies, .. }) = source {
             if let Some(files) = kept {
                 let (desired, statuses, copies) =
@@ -111,6 +116,7 @@ impl Agent {
                 api: Arc::clone(&api),
                 statuses: statuses.clone(),
                 copies: copies.clone(),
+                clock: Arc::clone(&ports.clock),
                 jitter: jitter.clone(),
             };
             ports.tasks.spawn_vital("status writer", writer.run());
@@ -141,6 +147,7 @@ impl Agent {
             recorder: recorder.clone(),
             probes: probes.clone(),
             progress: progress.clone(),
+            pulse: pulse.clone(),
             images,
             allocations,
             admission,
@@ -172,6 +179,8 @@ impl Agent {
             recorder,
             probes,
             progress,
+            pulse,
+            copies,
             url_news,
             volumes,
             node_identity,
@@ -252,6 +261,8 @@ impl Agent {
             recorder: self.recorder.clone(),
             probes: self.probes.clone(),
             progress: self.progress.clone(),
+            pulse: self.pulse.clone(),
+            copies: self.copies.clone(),
             url_news: self.url_news.clone(),
             volumes: self.volumes.clone(),
             offline: self.offline.clone(),

@@ -10,6 +10,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -48,9 +49,14 @@ pub(crate) async fn serve(
     if let Err(error) = stream.set_nodelay(true) {
         return tracing::debug!(%address, %error, "a connection is over already");
     }
-    let stream = match timeout(HANDSHAKE, shared.tls.acceptor().accept(stream)).await {
+    let Some(guard) = shared.entrance.guard() else {
+        let peer = Peer { address, chain: Vec::new(), ticket };
+        return converse(shared, stream, peer).await;
+    };
+    let tls = &guard.tls;
+    let stream = match timeout(HANDSHAKE, tls.acceptor().accept(stream)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(_)) if !shared.tls.serving().is_set() => return shared.tell_no_certificate(address),
+        Ok(Err(_)) if !tls.serving().is_set() => return shared.tell_no_certificate(address),
         Ok(Err(error)) => return tracing::debug!(%address, %error, "a TLS handshake failed"),
         Err(_) => return tracing::debug!(%address, "a TLS handshake took too long"),
     };
@@ -59,7 +65,15 @@ pub(crate) async fn serve(
     for certificate in shown {
         chain.push(certificate.clone().into_owned());
     }
-    let peer = Arc::new(Peer { address, chain, ticket });
+    converse(shared, stream, Peer { address, chain, ticket }).await;
+}
+
+/// Answers requests, one after the other.
+async fn converse<S>(shared: Arc<Shared>, stream: S, peer: Peer)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (address, peer) = (peer.address, Arc::new(peer));
     let busy = Busy::default();
     let io = TokioIo::new(Patience::new(stream, busy.clone()));
     let service = service_fn(move |mut request: Request<Incoming>| {

@@ -37,10 +37,11 @@ pub(crate) async fn answer(
         Path::Bad => return answer::bad_request(),
     };
     let found = route(request.method(), &path, &shared.handlers);
+    let found = shared.entrance.narrow(found);
     match found {
         Route::Unknown => return answer::unknown_path(),
         Route::Slash => return moved(&request, &routes::encode(&format!("{path}/"))),
-        Route::HealthOf(check) if !health::is_known(&*shared.view, check) => {
+        Route::HealthOf(check) if !health::is_known(shared, check) => {
             return answer::unknown_path();
         }
         _ => {}
@@ -61,13 +62,14 @@ fn moved(request: &Request<Incoming>, path: &str) -> Reply {
 
 /// Finds out who asks, and whether they may.
 async fn admit(shared: &Shared, peer: &Peer, head: &mut Parts, path: &str) -> Result<(), Reply> {
+    let Some(guard) = shared.entrance.guard() else { return Ok(()) };
     let shown = Credentials {
-        tls: &shared.tls,
+        tls: &guard.tls,
         chain: &peer.chain,
         now: (shared.clock)(),
         peer: slots::peer(peer.address.ip()),
     };
-    let user = match shared.authenticator.user(shown, &mut head.headers).await {
+    let user = match guard.authenticator.user(shown, &mut head.headers).await {
         Ok(user) => user,
         Err(Stranger::Unknown) => {
             return Err(answer::text(StatusCode::UNAUTHORIZED, "Unauthorized"));
@@ -81,8 +83,8 @@ async fn admit(shared: &Shared, peer: &Peer, head: &mut Parts, path: &str) -> Re
     if user.name != ANONYMOUS {
         peer.ticket.prove();
     }
-    let verb = verb(&head.method, path, shared.create_for_streams);
-    match shared.authorizer.allow(&user, verb, attributes(path)).await {
+    let verb = verb(&head.method, path, guard.create_for_streams);
+    match guard.authorizer.allow(&user, verb, attributes(path)).await {
         Ok(()) => Ok(()),
         Err(Refusal::Denied(text)) => Err(answer::text(StatusCode::FORBIDDEN, text)),
         Err(Refusal::Unknown(text)) => Err(answer::text(StatusCode::INTERNAL_SERVER_ERROR, text)),
@@ -98,9 +100,9 @@ async fn serve(
     let view = &*shared.view;
     let query = Query::read(request.uri().query().unwrap_or_default());
     let served = match found {
-        Route::Health => return health::all(view, &shared.slis, &query).await,
+        Route::Health => return health::all(shared, &query).await,
         Route::Slis => return shared.slis.serve(request.method(), shared.started),
-        Route::HealthOf(check) => return health::one(view, check).await,
+        Route::HealthOf(check) => return health::one(shared, check).await,
         Route::Page(page) => self::page(shared, page, query, request).await,
         Route::ContainerLogs(names) => container_logs(shared, &names, &query).await,
         Route::Run(names) => run(shared, &names, query, request).await,

@@ -6,12 +6,11 @@ use hyper::StatusCode;
 use hyper::header::{HeaderValue, X_CONTENT_TYPE_OPTIONS};
 
 use crate::answer::{Reply, error, text, unknown_path};
+use crate::listen::Shared;
 use crate::routes::Query;
-use crate::slis::Slis;
-use crate::view::NodeView;
 
 /// All checks together; why one fails is only told where each is asked alone.
-pub(crate) async fn all(view: &dyn NodeView, slis: &Slis, query: &Query) -> Reply {
+pub(crate) async fn all(shared: &Shared, query: &Query) -> Reply {
     let mut unknown: Vec<&str> = Vec::new();
     for name in query.all("exclude") {
         if !unknown.contains(&name) {
@@ -19,14 +18,14 @@ pub(crate) async fn all(view: &dyn NodeView, slis: &Slis, query: &Query) -> Repl
         }
     }
     let (mut output, mut failed) = (String::new(), false);
-    for check in names(view) {
+    for check in names(shared) {
         if let Some(at) = unknown.iter().position(|name| *name == check) {
             unknown.remove(at);
             output.push_str(&format!("[+]{check} excluded: ok\n"));
             continue;
         }
-        let checked = run(view, check).await;
-        slis.note(check, checked.is_ok());
+        let checked = run(shared, check).await;
+        shared.slis.note(check, checked.is_ok());
         match checked {
             Ok(()) => output.push_str(&format!("[+]{check} ok\n")),
             Err(why) => {
@@ -56,11 +55,11 @@ pub(crate) async fn all(view: &dyn NodeView, slis: &Slis, query: &Query) -> Repl
 }
 
 /// One check.
-pub(crate) async fn one(view: &dyn NodeView, check: &str) -> Reply {
-    if !names(view).contains(&check) {
+pub(crate) async fn one(shared: &Shared, check: &str) -> Reply {
+    if !names(shared).contains(&check) {
         return unknown_path();
     }
-    match run(view, check).await {
+    match run(shared, check).await {
         Ok(()) => text(StatusCode::OK, "ok"),
         Err(why) => {
             error(StatusCode::INTERNAL_SERVER_ERROR, &format!("internal server error: {why}"))
@@ -69,16 +68,14 @@ pub(crate) async fn one(view: &dyn NodeView, check: &str) -> Reply {
 }
 
 /// Is there such a check?
-pub(crate) fn is_known(view: &dyn NodeView, check: &str) -> bool {
-    names(view).contains(&check)
+pub(crate) fn is_known(shared: &Shared, check: &str) -> bool {
+    names(shared).contains(&check)
 }
 
-fn names(view: &dyn NodeView) -> Vec<&'static str> {
-    let mut names = vec!["ping"];
-    names.extend(view.health_checks());
-    names
+fn names(shared: &Shared) -> Vec<&'static str> {
+    shared.entrance.checks(shared.view.health_checks())
 }
 
-async fn run(view: &dyn NodeView, check: &str) -> Result<(), String> {
-    if check == "ping" { Ok(()) } else { view.health(check).await }
+async fn run(shared: &Shared, check: &str) -> Result<(), String> {
+    if check == "ping" { Ok(()) } else { shared.view.health(check).await }
 }

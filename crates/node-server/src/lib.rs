@@ -1,6 +1,6 @@
-//! The node's HTTPS API, on port 10250 of a kubelet.
+//! The node's API, on ports 10250, 10255 and 10248 of a kubelet.
 //!
-//! Owns the listener, TLS, who may connect, who asks and whether they may, and which
+//! Owns the listeners, TLS, who may connect, who asks and whether they may, and which
 //! request is for what. Content comes from a [`NodeView`]; streams to commands and ports
 //! are carried to the container runtime's own server. Knows nothing of pods.
 //! Upstream: pkg/kubelet/server, cmd/kubelet/app/auth.go.
@@ -8,6 +8,7 @@
 mod answer;
 mod auth;
 mod connection;
+mod doors;
 mod handle;
 mod health;
 mod listen;
@@ -23,6 +24,7 @@ mod tls;
 mod view;
 
 pub use auth::{AuthenticationOptions, AuthorizationOptions};
+pub use doors::{Doors, Guards};
 pub use listen::{BoxFuture, NodeServer, ServerOptions, Spawn};
 pub use requests::{Counted, RequestKind, Requests, request_kind};
 pub use routes::Handlers;

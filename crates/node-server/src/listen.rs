@@ -11,13 +11,12 @@ use jiff::Timestamp;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
-use crate::auth::{AuthenticationOptions, Authenticator, AuthorizationOptions, Authorizer};
 use crate::connection;
+use crate::doors::{Doors, Entrance};
 use crate::requests::Requests;
 use crate::routes::Handlers;
 use crate::slis::Slis;
 use crate::slots::{ConnectionLimits, Slots};
-use crate::tls::Tls;
 use crate::view::NodeView;
 
 /// How long to wait when accepting fails, as it does without free descriptors.
@@ -33,18 +32,9 @@ pub type Spawn = Arc<dyn Fn(BoxFuture) + Send + Sync>;
 
 /// How a server is to be.
 pub struct ServerOptions {
-    /// The node's name, for which rights are asked.
-    pub node_name: String,
-    /// TLS, whose certificates can be replaced later.
-    pub tls: Arc<Tls>,
-    /// Who asks.
-    pub authentication: AuthenticationOptions,
-    /// Whether they may.
-    pub authorization: AuthorizationOptions,
-    /// Whether `exec`, `attach`, `run` and `portForward` need the right to create even
-    /// if they are asked for with GET.
-    pub create_for_streams: bool,
-    /// Which handlers there are.
+    /// Who gets in.
+    pub doors: Doors,
+    /// Which handlers there are, as far as the doors allow them.
     pub handlers: Handlers,
     /// Where the node's logs are, such as `/var/log`.
     pub log_dir: PathBuf,
@@ -64,10 +54,7 @@ pub struct ServerOptions {
 
 /// What all connections share.
 pub(crate) struct Shared {
-    pub tls: Arc<Tls>,
-    pub authenticator: Authenticator,
-    pub authorizer: Authorizer,
-    pub create_for_streams: bool,
+    pub entrance: Entrance,
     pub handlers: Handlers,
     pub log_dir: PathBuf,
     pub stream_idle: Duration,
@@ -104,12 +91,10 @@ pub struct NodeServer {
 impl NodeServer {
     /// A server of what a view shows.
     pub fn new(options: ServerOptions, view: Arc<dyn NodeView>) -> Self {
+        let entrance = Entrance::new(options.doors);
         let shared = Shared {
-            tls: options.tls,
-            authenticator: Authenticator::new(options.authentication),
-            authorizer: Authorizer::new(options.authorization, options.node_name),
-            create_for_streams: options.create_for_streams,
-            handlers: options.handlers,
+            handlers: entrance.handlers(options.handlers),
+            entrance,
             log_dir: options.log_dir,
             stream_idle: options.stream_idle,
             requests: options.requests,

@@ -3,7 +3,6 @@
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 /// Reasons that are labels of their own; others would be without number.
@@ -42,9 +41,7 @@ struct Signal {
 #[derive(Debug, Clone, Default)]
 pub struct AdmissionMetrics {
     rejections: Family<Reason, Counter>,
-    /// A gauge for its name: the text of a counter has `_total` behind it, and
-    /// upstream's has not.
-    preemptions: Family<Signal, Gauge>,
+    preemptions: Family<Signal, Counter>,
 }
 
 impl AdmissionMetrics {

@@ -50,16 +50,18 @@ impl<T> List<T> {
     }
 }
 
-/// Follows a list. `read` keeps what is needed of an object, if anything is.
+/// Follows a list, of those objects whose `fields` are like that. `read` keeps what is needed of an object, if anything is.
 pub(super) fn follow<T: Clone + Send + Sync + 'static>(
     api: &Arc<dyn Api>,
     path: &'static str,
+    fields: Option<&'static str>,
     read: fn(&Value) -> Option<T>,
     ports: &Ports,
 ) -> List<T> {
     let jitter = ports.jitter.clone();
     let spread: Spread = Arc::new(move |longest| jitter.below(longest));
-    let selection = Selection { path: path.to_owned(), query: Vec::new() };
+    let query = fields.map(|fields| ("fieldSelector", fields.to_owned()));
+    let selection = Selection { path: path.to_owned(), query: query.into_iter().collect() };
     let follower = Follower::new(Arc::clone(api), selection, spread);
     let (writer, reader) = watch::channel(None);
     ports.tasks.spawn(run(follower, path, read, writer));

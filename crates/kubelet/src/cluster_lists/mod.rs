@@ -60,10 +60,18 @@ impl ClusterLists {
     pub fn start(ports: &Ports) -> Self {
         Self(ports.api.clone().map(|api| Lists {
             kept: Arc::default(),
-            services: list::follow(&api, "/api/v1/services", service::read, ports),
+            services: list::follow(
+                &api,
+                "/api/v1/services",
+                // Those without an address are many in a large cluster, and make no variables.
+                Some("spec.clusterIP!=None"),
+                service::read,
+                ports,
+            ),
             handlers: list::follow(
                 &api,
                 "/apis/node.k8s.io/v1/runtimeclasses",
+                None,
                 runtime_class::read,
                 ports,
             ),

@@ -36,6 +36,8 @@ pub struct LogOptions {
     pub follow: bool,
     /// At most so many bytes.
     pub limit_bytes: Option<u64>,
+    /// Only what was written there.
+    pub stream: Option<LogStream>,
 }
 
 /// A piece of output: a line with its end, or a part of a long line.
@@ -249,7 +251,8 @@ impl Reader {
 
 impl LogOptions {
     fn chunk(&self, piece: Piece) -> Option<LogChunk> {
-        if self.since.is_some_and(|since| piece.time < since) {
+        let other = self.stream.is_some_and(|stream| piece.stream != stream);
+        if other || self.since.is_some_and(|since| piece.time < since) {
             return None;
         }
         let mut bytes = piece.bytes;

@@ -59,8 +59,8 @@ pub(super) fn event(key: u64, event: &Event) -> EventReport {
     let object = match event.object.clone() {
         EventObject::Node(name) => Involved {
             kind: "Node".to_owned(),
-            // As upstream: it may not know its uid yet.
-            uid: name.clone(),
+            api_version: "v1".to_owned(),
+            // Without a uid, as upstream: it may not be known yet.
             name,
             ..Involved::default()
         },
@@ -230,5 +230,24 @@ pub(super) async fn poke_on_certificate(
             handle.poke();
             known = now;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_about_the_node_has_no_uid() {
+        let (events, recorder) = NodeEvents::for_test();
+        events.normal("Starting", "Starting kubelet.");
+        let report = event(7, &recorder.all()[0]);
+        let expected = Involved {
+            kind: "Node".to_owned(),
+            api_version: "v1".to_owned(),
+            name: "n".to_owned(),
+            ..Involved::default()
+        };
+        assert_eq!((report.key, report.object), (7, expected));
     }
 }

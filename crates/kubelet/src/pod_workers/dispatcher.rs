@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::admission::words;
+use super::census::census;
 use super::kill::{self, KillStage, Killed, PodKiller};
 use super::lifecycle::{self, Command, WorkerFacts};
 use super::worker::{Intent, Order, Report, Worker};
@@ -23,6 +24,7 @@ use crate::pleg::Existing;
 use crate::pod_plan::Termination;
 use crate::pod_sources::PodSetReader;
 use crate::progress::{Obstacle, WaitingFor};
+use crate::pulse::BEAT;
 
 /// Reports of workers that may wait to be noticed.
 const REPORTS_MAX: usize = 256;
@@ -94,6 +96,7 @@ impl Dispatcher {
             let mut gathered: Option<Instant> = None;
             loop {
                 let now = Instant::now();
+                self.shared.pulse.beat();
                 let sweep_at = self.sweep_at.filter(|at| *at > now);
                 let room_at = self.room_at(now);
                 let next = gathered.into_iter().chain(sweep_at).chain(room_at).min();
@@ -114,6 +117,7 @@ impl Dispatcher {
                         }
                     },
                     () = sleep_until(next.unwrap_or(now)), if next.is_some() => {}
+                    () = sleep_until(now + BEAT) => continue,
                 }
                 break;
             }
@@ -230,8 +234,7 @@ impl Dispatcher {
         self.tell_of_resizes();
         self.report_queued(&desired);
         self.share_processors(&desired);
-        self.shared.metrics.desired_pods.set(desired.pods.len() as i64);
-        self.shared.metrics.working_pods.set(self.workers.len() as i64);
+        self.shared.metrics.pods.count(&census(&desired, &self.workers));
     }
 
     /// Workers report what becomes of their pods' resizes.
@@ -316,6 +319,8 @@ impl Dispatcher {
             Command::Start(uid) => {
                 if let Some(pod) = desired.pods.get(&uid) {
                     self.shared.statuses.begin(pod);
+                    let now = self.shared.ports.clock.wall();
+                    self.shared.metrics.pods.begin_worker(pod, now);
                     let grace = pod.deletion();
                     let intent = match grace {
                         Some(seconds) => self.ending(Grace::from_secs(seconds.max(1))),

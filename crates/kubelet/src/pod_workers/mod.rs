@@ -7,12 +7,14 @@
 //! HandlePodCleanups in kubelet_pods.go.
 
 mod admission;
+mod census;
 mod dispatcher;
 mod ends;
 mod events;
 mod kill;
 mod lane;
 mod lifecycle;
+mod metrics;
 mod orphan_files;
 mod perform;
 mod pulls;
@@ -24,6 +26,7 @@ mod tests;
 mod worker;
 
 pub use kill::{Kill, KillError, KillStage, KillWatch, PodKiller};
+pub use metrics::PodMetrics;
 
 use std::sync::Arc;
 
@@ -41,6 +44,7 @@ use crate::pod_sources::PodSetReader;
 use crate::ports::Ports;
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
+use crate::pulse::Pulse;
 use crate::settings::Settings;
 use crate::status_manager::Statuses;
 use crate::volume_manager::Volumes;
@@ -66,6 +70,8 @@ pub struct Shared {
     pub probes: Probes,
     /// What each worker is doing.
     pub progress: ProgressBoard,
+    /// When the dispatcher last came around.
+    pub pulse: Pulse,
     /// Images.
     pub images: Images,
     /// What pods are given.

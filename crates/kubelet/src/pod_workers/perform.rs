@@ -73,6 +73,7 @@ impl Worker {
         let mut left = steps.len();
         for step in steps {
             for action in &step {
+                self.shared.metrics.pods.begin(action, order.pod.as_ref());
                 if let Action::StartContainer { name, .. } = action {
                     self.memory.note_start(seen, name, self.backoff(), self.now());
                 }
@@ -178,6 +179,8 @@ impl Worker {
             let jitter = &self.shared.ports.jitter;
             match failure {
                 ActionError::NotStarted { name, waiting, retry_after } => {
+                    let (pods, pod) = (&self.shared.metrics.pods, order.pod.as_ref());
+                    pods.fail_start(pod, name.as_str(), waiting.reason);
                     let pause = retry_after.unwrap_or_else(|| jitter.spread(RETRY_AFTER_ERROR));
                     self.memory.note_failed_start(&name, waiting, pause, now);
                 }
@@ -186,6 +189,9 @@ impl Worker {
                     self.note_failed_resize(order, message, pause);
                 }
                 other => {
+                    if step.iter().any(|action| matches!(action, Action::CreateSandbox { .. })) {
+                        self.shared.metrics.pods.fail_sandbox();
+                    }
                     let pause = self.memory.step_pause();
                     self.memory.note_failed_step(other.to_string(), jitter.spread(pause), now);
                     go_on = false;

@@ -444,6 +444,9 @@ impl Worker {
     pub(super) fn report(&self, order: &Order, seen: &ObservedPod, decision: &Decision) {
         if let Some(pod) = &order.pod {
             let status = self.status(pod, seen, decision, order.resize.pending.as_ref());
+            let (before, now) =
+                (self.shared.statuses.get(&self.uid), self.shared.ports.clock.wall());
+            self.shared.metrics.pods.note_status(pod, before.as_deref(), &status, now);
             self.shared.statuses.set(pod, status);
         }
     }

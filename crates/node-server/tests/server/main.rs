@@ -4,6 +4,7 @@ mod auth;
 mod connections;
 mod hostile;
 mod pages;
+mod plain;
 mod streams;
 mod view;
 mod world;

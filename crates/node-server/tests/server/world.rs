@@ -18,10 +18,11 @@ use hyper::{HeaderMap, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use node_server::{
-    AuthenticationOptions, AuthorizationOptions, ConnectionLimits, Handlers, NodeServer,
-    RequestKind, Requests, ServerOptions, Tls, TlsOptions,
+    AuthenticationOptions, AuthorizationOptions, ConnectionLimits, Doors, Guards, Handlers,
+    NodeServer, RequestKind, Requests, ServerOptions, Tls, TlsOptions,
 };
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
@@ -33,7 +34,15 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::view::FakeView;
 
+/// A port without TLS.
+#[derive(Debug, Clone, Copy)]
+pub enum Plain {
+    Open,
+    Health,
+}
+
 pub struct Setup {
+    pub plain: Option<Plain>,
     pub authentication: AuthenticationOptions,
     pub authorization: AuthorizationOptions,
     pub handlers: Handlers,
@@ -53,6 +62,7 @@ impl Default for Setup {
             cache_ttl: Duration::from_secs(120),
         };
         Self {
+            plain: None,
             authentication,
             authorization: AuthorizationOptions::AlwaysAllow,
             handlers: Handlers::default(),
@@ -125,11 +135,17 @@ impl World {
         let runner = Arc::downgrade(&tasks);
         let heard = Arc::new(Heard::default());
         let options = ServerOptions {
-            node_name: "node".into(),
-            tls: Arc::clone(&tls),
-            authentication: setup.authentication,
-            authorization: setup.authorization,
-            create_for_streams: setup.create_for_streams,
+            doors: match setup.plain {
+                Some(Plain::Open) => Doors::Open,
+                Some(Plain::Health) => Doors::Health,
+                None => Doors::Guarded(Guards {
+                    node_name: "node".into(),
+                    tls: Arc::clone(&tls),
+                    authentication: setup.authentication,
+                    authorization: setup.authorization,
+                    create_for_streams: setup.create_for_streams,
+                }),
+            },
             handlers: setup.handlers,
             log_dir: setup.log_dir,
             stream_idle: setup.stream_idle,
@@ -219,7 +235,10 @@ pub fn request(method: &str, path: &str, headers: &[(&str, &str)]) -> Request<Fu
     request.body(Full::default()).unwrap()
 }
 
-pub async fn tell(stream: TlsStream<TcpStream>, request: Request<Full<Bytes>>) -> Told {
+pub async fn tell<S>(stream: S, request: Request<Full<Bytes>>) -> Told
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     let work = async {
         let (head, body) = sender.send_request(request).await.unwrap().into_parts();

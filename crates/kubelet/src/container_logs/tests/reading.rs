@@ -46,6 +46,10 @@ async fn options_choose_what_is_read() {
     let since = "2026-01-01T00:00:02.5Z".parse().ok();
     check(LOG, LogOptions { since, ..all() }, "two\nthree\n").await;
     check(LOG, LogOptions { limit_bytes: Some(6), ..all() }, "one\ntw").await;
+    let stdout = LogOptions { stream: Some(LogStream::Stdout), ..all() };
+    check(LOG, stdout.clone(), "one\nthree\n").await;
+    check(LOG, LogOptions { stream: Some(LogStream::Stderr), ..all() }, "two\n").await;
+    check(LOG, LogOptions { limit_bytes: Some(6), ..stdout }, "one\nth").await;
     check(LOG, LogOptions { limit_bytes: Some(0), ..all() }, "").await;
     let stamped = "2026-01-01T00:00:01.000000000Z one\n\
                    2026-01-01T00:00:02.500000000Z two\n\

@@ -9,6 +9,7 @@ use cluster::certificates::Kind;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::NodeCertificates;
@@ -47,10 +48,9 @@ impl Collector for Figures {
             let seconds = seconds.map_or(f64::INFINITY, |seconds| seconds as f64);
             let place = encoder.encode_descriptor(left, left_help, None, MetricType::Gauge)?;
             ConstGauge::new(seconds).encode(place)?;
-            // Upstream's counters have no suffix, which counters must have here.
             let help = "Attempts to get a certificate that failed";
-            let place = encoder.encode_descriptor(errors, help, None, MetricType::Unknown)?;
-            ConstGauge::new(i64::try_from(state.renew_errors).unwrap_or(i64::MAX)).encode(place)?;
+            let place = encoder.encode_descriptor(errors, help, None, MetricType::Counter)?;
+            ConstCounter::new(state.renew_errors).encode(place)?;
             if kind == Kind::Serving {
                 let name = "kubelet_certificate_manager_server_rotation_seconds";
                 let help = "Seconds that serving certificates lived before they were replaced";
@@ -85,9 +85,9 @@ mod tests {
         let text = metrics.text();
         for line in [
             "\nkubelet_certificate_manager_client_ttl_seconds inf",
-            "\nkubelet_certificate_manager_client_expiration_renew_errors 3",
+            "\nkubelet_certificate_manager_client_expiration_renew_errors_total 3",
             "\nkubelet_certificate_manager_server_ttl_seconds inf",
-            "\nkubelet_server_expiration_renew_errors 0",
+            "\nkubelet_server_expiration_renew_errors_total 0",
             "\nkubelet_certificate_manager_server_rotation_seconds_bucket{le=\"60.0\"} 0",
             "\nkubelet_certificate_manager_server_rotation_seconds_bucket{le=\"3600.0\"} 1",
         ] {

@@ -69,6 +69,7 @@ fn bench(pod: DesiredPod) -> Bench {
         metrics: Arc::clone(&metrics),
         recorder: recorder.clone(),
         progress: board.clone(),
+        pulse: Default::default(),
         images,
         admission: crate::admission::inputs(false, crate::node_shutdown::ShutdownFlag::new().1).1,
         allocations: Allocations::load(&ports.fs, dir.path(), metrics.resizes.clone()),

@@ -47,6 +47,7 @@ pub(super) async fn logs(
         timestamps: query.timestamps,
         follow: query.follow,
         limit_bytes: None,
+        stream: None,
     };
     let (fs, uid) = (Arc::clone(&local.fs), view.uid.clone());
     let running = move || {

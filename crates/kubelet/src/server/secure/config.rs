@@ -11,6 +11,9 @@ use node_server::{Handlers, PemError, TlsOptions, TlsOptionsError};
 
 use super::certificate::CertificateError;
 
+/// `streamingConnectionIdleTimeout`, unless configured.
+const STREAM_IDLE: Duration = Duration::from_secs(4 * 3600);
+
 /// Why the node's API is not served.
 #[derive(Debug, thiserror::Error)]
 pub enum SecureError {
@@ -66,12 +69,21 @@ pub struct SecureSettings {
     pub token_ttl: Duration,
     /// Whether the API server reviews access, and how long a yes and a no hold.
     pub reviews_access: Option<(Duration, Duration)>,
+    /// Whether commands in containers need the right to create, however asked for.
+    pub create_for_streams: bool,
+}
+
+/// What is shown, at whatever port.
+#[derive(Debug, Clone)]
+pub struct Shown {
     /// Which handlers there are.
     pub handlers: Handlers,
     /// How long a stream may be silent.
     pub stream_idle: Duration,
-    /// Whether commands in containers need the right to create, however asked for.
-    pub create_for_streams: bool,
+    /// `syncFrequency`: how late the agent's loop may be.
+    pub sync_frequency: Duration,
+    /// The container runtime's control group, `--runtime-cgroups`.
+    pub runtime_group: Option<String>,
     /// The configuration, as `/configz` shows it.
     pub configz: String,
     /// Every flag and its value, secrets masked.
@@ -125,6 +137,15 @@ pub fn settings(config: &Config, flags: &Flags) -> Option<SecureSettings> {
                 access.cache_unauthorized_ttl.map_or(seconds(30), |ttl| ttl.to_std()),
             )
         }),
+        create_for_streams: flags.streams_need_create(),
+    })
+}
+
+/// What the configuration lets be shown.
+pub fn shown(config: &Config, flags: &Flags) -> Shown {
+    let wire = config.wire();
+    let gate = |name: &str| config.feature_gates.enabled(name);
+    Shown {
         handlers: Handlers {
             debugging: wire.enable_debugging_handlers.unwrap_or(true),
             system_log: wire.enable_system_log_handler.unwrap_or(true),
@@ -134,17 +155,18 @@ pub fn settings(config: &Config, flags: &Flags) -> Option<SecureSettings> {
             checkpoint: gate("ContainerCheckpoint"),
             statusz: gate("ComponentStatusz"),
             flagz: gate("ComponentFlagz"),
-            split_log_streams: false,
+            split_log_streams: gate("PodLogsQuerySplitStreams"),
             websockets: gate("ExtendWebSocketsToKubelet"),
         },
         stream_idle: wire
             .streaming_connection_idle_timeout
-            .map_or(seconds(4 * 3600), |idle| idle.to_std()),
-        create_for_streams: flags.streams_need_create(),
+            .map_or(STREAM_IDLE, |idle| idle.to_std()),
+        sync_frequency: config.sync_frequency,
+        runtime_group: flags.runtime_cgroups.clone(),
         configz: configz(config),
         flags: kubelet_config::flags::values(flags),
         command: command(flags),
-    })
+    }
 }
 
 /// The command line as it can be shown: the flags that were given, in order of names.

@@ -9,6 +9,8 @@
 mod certificate;
 mod config;
 mod debug;
+mod health;
+mod pages;
 mod pods;
 mod serving;
 mod stats;
@@ -16,34 +18,25 @@ mod view;
 mod zpages;
 
 pub use certificate::CertificateError;
-pub use config::{SecureError, SecureSettings, settings};
+pub use config::{SecureError, SecureSettings, Shown, settings, shown};
 pub use debug::SetVerbosity;
+pub use pages::Pages;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api_client::Api;
-use node_server::{
-    AuthenticationOptions, AuthorizationOptions, ConnectionLimits, NodeServer, ServerOptions, Tls,
-};
+use node_server::{AuthenticationOptions, AuthorizationOptions, Doors, Guards, Tls};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use super::local::Local;
-use crate::ports::{PodCgroups, Tasks};
-use stats::NodeStats;
-use view::NodeViewer;
+use crate::ports::Tasks;
 
 /// How often the files of certificates are looked at.
 const FILES_EVERY: Duration = Duration::from_secs(60);
-/// Where the node's logs are.
-const LOG_DIR: &str = "/var/log";
-/// Where machines mount control groups.
-const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Opens the port and serves until the agent ends. `api` reviews tokens and access,
-/// `verbosity` changes how much is logged.
+/// Opens the port and serves until the agent ends. `api` reviews tokens and access.
 ///
 /// # Errors
 /// The port, or a certificate, cannot be used.
@@ -51,24 +44,21 @@ pub async fn serve(
     tasks: &Tasks,
     settings: SecureSettings,
     api: Option<Arc<dyn Api>>,
-    local: Local,
-    cgroups: Arc<dyn PodCgroups>,
-    verbosity: Option<SetVerbosity>,
+    pages: &Pages,
 ) -> Result<(), SecureError> {
+    let local: &Local = pages.local();
     let tls = Arc::new(Tls::new(&settings.tls)?);
     let now = local.clock.wall();
     let mut files = certificate::Files::new(&settings, Arc::clone(&tls));
     files.load(&*local.fs, &local.place.node_name, now)?;
     if settings.signed {
-        serving::start(tasks, &settings, &tls, api.clone(), &local)?;
+        serving::start(tasks, &settings, &tls, api.clone(), local)?;
     }
     let address = settings.address;
     let busy = |source| SecureError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(busy)?;
     tracing::info!(%address, what = "node API", "listening");
-    let clock = Arc::clone(&local.clock);
-    let spawner = tasks.clone();
-    let options = ServerOptions {
+    let guards = Guards {
         node_name: local.place.node_name.clone(),
         tls,
         authentication: AuthenticationOptions {
@@ -84,22 +74,11 @@ pub async fn serve(
             (None, _) => AuthorizationOptions::AlwaysAllow,
         },
         create_for_streams: settings.create_for_streams,
-        handlers: settings.handlers,
-        log_dir: Path::new(LOG_DIR).to_owned(),
-        stream_idle: settings.stream_idle,
-        connections: ConnectionLimits::default(),
-        requests: local.view.metrics.requests.of_secure(),
-        started: Some(now),
-        clock: Arc::new(move || clock.wall()),
-        spawn: Arc::new(move |work| drop(spawner.spawn(work))),
     };
+    let requests = pages.metrics().requests.of_secure();
+    let options = pages.options(tasks, Doors::Guarded(guards), requests);
     let fs = Arc::clone(&local.fs);
-    let stats = NodeStats::new(&local, cgroups, Path::new(CGROUPS));
-    let SecureSettings { configz, flags, command, handlers, .. } = settings;
-    let started = now;
-    let viewer = NodeViewer { local, configz, flags, command, handlers, started, verbosity, stats };
-    let server = NodeServer::new(options, Arc::new(viewer));
-    tasks.spawn(server.run(listener));
+    tasks.spawn(pages.server(options).run(listener));
     tasks.spawn(async move {
         loop {
             sleep(FILES_EVERY).await;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use futures_util::{StreamExt, TryStreamExt};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use node_server::{Chunks, ContainerRef, LogOptions, ViewError};
+use node_server::{Chunks, ContainerRef, LogOptions, LogStreams, ViewError};
 use serde_json::{Value, json};
 
 use super::view::NodeViewer;
-use crate::container_logs;
+use crate::container_logs::{self, LogStream};
 use crate::server::containers::{runs, status_of};
 use crate::status_manager::PodView;
 
@@ -53,6 +53,11 @@ impl NodeViewer {
             timestamps: options.timestamps,
             follow: options.follow,
             limit_bytes: count(options.limit_bytes),
+            stream: match options.streams {
+                LogStreams::All => None,
+                LogStreams::Stdout => Some(LogStream::Stdout),
+                LogStreams::Stderr => Some(LogStream::Stderr),
+            },
         };
         let (statuses, uid) = (self.local.view.statuses.clone(), view.uid.clone());
         let container = of.container.clone();

@@ -7,18 +7,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use node_server::{Answer, ViewError};
 use node_stats::{MachineIds, NodeStatsInput, Roots, Stats, SystemGroup};
 
+use crate::container_manager::machine;
 use crate::join::machine_ids;
 use crate::pod_usage::PodUsage;
 use crate::ports::PodCgroups;
+use crate::server::classic::TEXT;
 use crate::server::local::Local;
 
 /// How long one volume may take to measure.
 const VOLUME_LIMIT: Duration = Duration::from_secs(5);
-/// What Prometheus calls the format.
-const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Measures what pods and the node use.
 pub(super) struct NodeStats {
@@ -26,10 +27,18 @@ pub(super) struct NodeStats {
     pods: PodUsage,
     stats: Stats,
     ids: MachineIds,
+    /// The agent's own group, and the runtime's where the user says which that is.
+    system: Vec<SystemGroup>,
 }
 
 impl NodeStats {
-    pub(super) fn new(local: &Local, cgroups: Arc<dyn PodCgroups>, mount: &Path) -> Self {
+    /// `runtime_group`: that of the container runtime, `--runtime-cgroups`.
+    pub(super) fn new(
+        local: &Local,
+        cgroups: Arc<dyn PodCgroups>,
+        mount: &Path,
+        runtime_group: Option<&str>,
+    ) -> Self {
         let roots = Roots {
             cgroup: mount.to_owned(),
             proc: "/proc".into(),
@@ -48,7 +57,9 @@ impl NodeStats {
             root_dir: local.place.root_dir.clone(),
             pod_logs_dir: local.place.pod_logs_dir.clone(),
         };
-        Self { node_name: local.place.node_name.clone(), pods, stats, ids }
+        let own = machine::own_group(Path::new("/"));
+        let system = system_groups(own, local.clock.wall(), runtime_group);
+        Self { node_name: local.place.node_name.clone(), pods, stats, ids, system }
     }
 
     /// `/stats/summary`
@@ -79,6 +90,41 @@ impl NodeStats {
             cgroup,
             started: None,
         });
-        NodeStatsInput { name: self.node_name.clone(), system: pods.into_iter().collect() }
+        let system = self.system.iter().cloned().chain(pods).collect();
+        NodeStatsInput { name: self.node_name.clone(), system }
+    }
+}
+
+/// As upstream names them. `misc` is not among them: processes are not moved there.
+fn system_groups(own: String, started: Timestamp, runtime: Option<&str>) -> Vec<SystemGroup> {
+    let group =
+        |name: &str, cgroup, started| SystemGroup { name: name.to_owned(), cgroup, started };
+    let runtime = runtime.filter(|path| !path.is_empty());
+    let runtime = runtime.map(|path| group("runtime", path.to_owned(), None));
+    // The root's figures are everybody's.
+    let own = Some(own).filter(|own| own != "/");
+    let own = own.map(|own| group("kubelet", own, Some(started)));
+    own.into_iter().chain(runtime).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_the_system_are_those_that_are_known() {
+        let told = |runtime: Option<&str>| -> Vec<String> {
+            let own = "/system.slice/a".to_owned();
+            let groups = system_groups(own, Timestamp::UNIX_EPOCH, runtime);
+            let line = |group: SystemGroup| {
+                format!("{} {} {}", group.name, group.cgroup, group.started.is_some())
+            };
+            groups.into_iter().map(line).collect()
+        };
+        let own = "kubelet /system.slice/a true";
+        assert_eq!(told(None), [own]);
+        assert_eq!(told(Some("")), [own]);
+        assert!(system_groups("/".to_owned(), Timestamp::UNIX_EPOCH, None).is_empty());
+        assert_eq!(told(Some("/system.slice/b")), [own, "runtime /system.slice/b false"]);
     }
 }

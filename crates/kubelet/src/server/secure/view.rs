@@ -13,13 +13,15 @@ use node_server::{
 };
 
 use super::debug::{self, SetVerbosity};
+use super::health::{self, Checks};
 use super::pods::container_names;
 use super::stats::NodeStats;
 use super::zpages;
+use crate::server::classic::{TEXT, classic};
 use crate::server::containers::{running_id, status_of};
 use crate::server::local::Local;
 use crate::server::local::runtime::{is_local, place_of};
-use crate::server::routes::{OPENMETRICS, metrics_text, pod_list};
+use crate::server::view::{metrics_text, pod_list};
 use crate::status_manager::PodView;
 
 /// How long a command may run that `/run` starts.
@@ -37,18 +39,17 @@ pub(super) struct NodeViewer {
     pub(super) started: Timestamp,
     pub(super) verbosity: Option<SetVerbosity>,
     pub(super) stats: NodeStats,
+    pub(super) checks: Checks,
 }
 
 #[async_trait]
 impl NodeView for NodeViewer {
     fn health_checks(&self) -> Vec<&'static str> {
-        vec!["log", "syncloop"]
+        health::NAMES.to_vec()
     }
 
-    /// The agent's one thread turns, and a part that nothing works without ends the
-    /// agent when it panics: whoever gets an answer has it from a healthy agent.
-    async fn health(&self, _check: &str) -> Result<(), String> {
-        Ok(())
+    async fn health(&self, check: &str) -> Result<(), String> {
+        self.checks.run(check)
     }
 
     async fn page(&self, page: Page, accept: &str) -> Result<Answer, ViewError> {
@@ -61,8 +62,10 @@ impl NodeView for NodeViewer {
             Page::Pods => json(serde_json::to_vec(&pod_list(view))),
             Page::RunningPods => json(serde_json::to_vec(&self.running_pods())),
             Page::Configz => Ok(Answer::json(self.configz.clone())),
-            Page::Metrics(Metrics::Node) => Ok(Answer::text(OPENMETRICS, metrics_text(view).await)),
-            Page::Metrics(Metrics::Probes) => Ok(Answer::text(OPENMETRICS, view.probes.metrics())),
+            Page::Metrics(Metrics::Node) => Ok(Answer::text(TEXT, metrics_text(view).await)),
+            Page::Metrics(Metrics::Probes) => {
+                Ok(Answer::text(TEXT, classic(&view.probes.metrics())))
+            }
             Page::Summary { only_cpu_and_memory } => self.stats.summary(only_cpu_and_memory).await,
             Page::Metrics(Metrics::Resource) => Ok(self.stats.resource().await),
             Page::Metrics(Metrics::Cadvisor) => Ok(self.stats.cadvisor().await),

@@ -1,14 +1,19 @@
 //! What a pod's status at the API server should be, and the patch that makes it so.
 //! Pure. Upstream: mergePodStatus in pkg/kubelet/status/status_manager.go.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value, json};
 
 use super::super::conditions::{DISRUPTED, is_owned_condition};
-use super::super::generate::is_terminal;
+use super::super::generate::{is_terminal, truncate};
+
+/// What a pod is not once it has ended.
+const READY: [&str; 2] = ["Ready", "ContainersReady"];
 
 /// The agent's status with what others said at the server.
-pub(super) fn merge(server: &PodStatus, own: &PodStatus) -> PodStatus {
+pub(super) fn merge(server: &PodStatus, own: &PodStatus, now: Timestamp) -> PodStatus {
     let mut merged = own.clone();
     let early = is_terminal(own) && may_run(own);
     // Whoever sees a pod that has ended may take its place: nothing of it runs then.
@@ -19,6 +24,9 @@ pub(super) fn merge(server: &PodStatus, own: &PodStatus) -> PodStatus {
     }
     let ends = is_terminal(&merged) && !is_terminal(server);
     merged.conditions = Some(conditions(server, own, ends));
+    if is_terminal(&merged) {
+        unready(&mut merged, server, now);
+    }
     let PodStatus { start_time, qos_class, .. } = server.clone();
     merged.start_time = start_time.or(merged.start_time);
     merged.qos_class = qos_class.or(merged.qos_class);
@@ -37,6 +45,29 @@ fn may_run(status: &PodStatus) -> bool {
     ];
     let mut all = lists.into_iter().flatten().flatten();
     all.any(|container| container.state.as_ref().is_some_and(|state| state.running.is_some()))
+}
+
+/// What has ended is not ready, whatever its containers still look like here.
+fn unready(merged: &mut PodStatus, server: &PodStatus, now: Timestamp) {
+    let is_ready = |c: &PodCondition| READY.contains(&c.type_.as_str());
+    let all = merged.conditions.get_or_insert_default();
+    if !all.iter().any(|c| is_ready(c) && c.status == "True") {
+        return;
+    }
+    let failed = merged.phase.as_deref() == Some("Failed");
+    let reason = if failed { "PodFailed" } else { "PodCompleted" };
+    for condition in all.iter_mut().filter(|c| is_ready(c)) {
+        let mut known = server.conditions.iter().flatten();
+        let known = known.find(|c| c.type_ == condition.type_ && c.status == "False");
+        let since = known.and_then(|known| known.last_transition_time.clone());
+        *condition = PodCondition {
+            status: "False".to_owned(),
+            reason: Some(reason.to_owned()),
+            message: None,
+            last_transition_time: Some(since.unwrap_or(Time(truncate(now)))),
+            ..condition.clone()
+        };
+    }
 }
 
 fn conditions(server: &PodStatus, own: &PodStatus, ends: bool) -> Vec<PodCondition> {

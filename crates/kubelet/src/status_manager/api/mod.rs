@@ -17,6 +17,7 @@ use std::time::Duration;
 use api_client::{Api, ApiError, Call, Patch, path};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet_model::pod::{CONFIG_HASH, CONFIG_SOURCE};
 use kubelet_model::{FullName, PodUid, Source};
@@ -26,7 +27,7 @@ use tokio::time::{Instant, sleep_until};
 use super::generate::is_terminal;
 use super::{PodView, Statuses};
 use crate::pod_manager::{ApiCopies, ApiCopy};
-use crate::ports::Jitter;
+use crate::ports::{Clock, Jitter};
 
 /// Requests under way at once.
 const REQUESTS_MAX: usize = 8;
@@ -46,6 +47,8 @@ pub struct StatusWriter {
     pub statuses: Statuses,
     /// What is there.
     pub copies: ApiCopies,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
     /// Spreads retries.
     pub jitter: Jitter,
 }
@@ -98,7 +101,8 @@ impl StatusWriter {
                         continue;
                     }
                     let before = looked.remove(&view.uid);
-                    let (step, after) = look(&view, finished, &copy, before, now);
+                    let (step, after) =
+                        look(&view, finished, &copy, before, (now, self.clock.wall()));
                     wake = after.not_before.into_iter().chain(wake).min();
                     looked.insert(view.uid.clone(), after);
                     if let Some(step) = step {
@@ -211,7 +215,7 @@ fn look(
     finished: bool,
     copy: &ApiCopy,
     before: Option<Looked>,
-    now: Instant,
+    (now, wall): (Instant, Timestamp),
 ) -> (Option<Step>, Looked) {
     let mut looked = before.unwrap_or_else(|| Looked::new(&view.status));
     let same = Arc::ptr_eq(&looked.own, &view.status)
@@ -225,7 +229,7 @@ fn look(
     looked.finished = finished;
     looked.revision.clone_from(&copy.revision);
     (looked.done, looked.not_before) = (false, None);
-    let step = step(view, finished, copy);
+    let step = step(view, finished, copy, wall);
     let sent = looked.sent.as_ref().filter(|(sent, _)| Arc::ptr_eq(sent, &view.status));
     match (&step, sent) {
         (None, _) => looked.done = true,
@@ -244,8 +248,8 @@ fn look(
 }
 
 /// What to do for a pod.
-fn step(view: &PodView, finished: bool, copy: &ApiCopy) -> Option<Step> {
-    let merged = merge::merge(&copy.status, &view.status);
+fn step(view: &PodView, finished: bool, copy: &ApiCopy, wall: Timestamp) -> Option<Step> {
+    let merged = merge::merge(&copy.status, &view.status, wall);
     if let Some(change) = merge::patch(copy.uid.as_str(), &copy.status, &merged) {
         return Some(Step::Patch(change));
     }

@@ -13,12 +13,16 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kubelet_model::{DesiredPod, Source};
 use serde_json::{Value, json};
 
-use super::merge::{merge, patch};
+use super::merge::{self, patch};
 use super::*;
-use crate::ports::Tasks;
+use crate::ports::{SystemClock, Tasks};
 
 fn status(value: Value) -> PodStatus {
     serde_json::from_value(value).unwrap()
+}
+
+fn merge(server: &PodStatus, own: &PodStatus) -> PodStatus {
+    merge::merge(server, own, "2026-02-01T00:00:00.5Z".parse().unwrap())
 }
 
 fn running(ready: &str) -> PodStatus {
@@ -58,6 +62,31 @@ fn a_pod_does_not_end_before_its_containers() {
     assert_eq!(merge(&running("True"), &over).phase.as_deref(), Some("Failed"));
     // And what has ended does not come back.
     assert_eq!(merge(&over, &running("True")).phase.as_deref(), Some("Failed"));
+}
+
+#[test]
+fn what_has_ended_is_not_ready() {
+    let told = |server: &PodStatus, own: &PodStatus| {
+        let merged = merge(server, own);
+        let ready = merged.conditions.into_iter().flatten().find(|c| c.type_ == "Ready").unwrap();
+        let since = ready.last_transition_time.map(|since| since.0.to_string());
+        (ready.status, ready.reason, since.unwrap_or_default())
+    };
+    let is = |status: &str, reason: Option<&str>, since: &str| {
+        (status.to_owned(), reason.map(str::to_owned), since.to_owned())
+    };
+    let then = "2026-01-01T00:00:00Z";
+    let failed = |ready| PodStatus { phase: Some("Failed".to_owned()), ..running(ready) };
+    let ended = |ready| PodStatus { phase: Some("Succeeded".to_owned()), ..running(ready) };
+    let now = "2026-02-01T00:00:00Z";
+    // The server says that it has ended: the agent, which still sees it run, follows.
+    assert_eq!(told(&failed("True"), &running("True")), is("False", Some("PodFailed"), now));
+    assert_eq!(told(&ended("True"), &running("True")), is("False", Some("PodCompleted"), now));
+    // What is told already stays as it is.
+    assert_eq!(told(&failed("False"), &running("True")), is("False", Some("PodFailed"), then));
+    assert_eq!(told(&running("True"), &running("True")), is("True", None, then));
+    let first = merge(&failed("True"), &running("True"));
+    assert_eq!(patch("u", &first, &merge(&first, &running("True"))), None);
 }
 
 #[test]
@@ -119,6 +148,7 @@ impl Bench {
             api: Arc::clone(&api) as Arc<dyn Api>,
             statuses: statuses.clone(),
             copies: copies.clone(),
+            clock: Arc::new(SystemClock::new()),
             jitter: Jitter::seeded(1),
         };
         tasks.spawn(writer.run());
@@ -254,11 +284,11 @@ fn what_a_server_does_not_keep_does_not_hold_up_the_end() {
     let copy = ApiCopy::of(&pod).unwrap();
     let own = Arc::new(status(json!({"phase": "Failed", "hostIP": "10.0.0.1"})));
     let view = PodView { uid: "u".into(), pod: Arc::new(pod), status: own };
-    let now = Instant::now();
-    let (step, mut looked) = look(&view, true, &copy, None, now);
+    let (now, wall) = (Instant::now(), Timestamp::UNIX_EPOCH);
+    let (step, mut looked) = look(&view, true, &copy, None, (now, wall));
     assert!(matches!(step, Some(Step::Patch(_))), "{step:?}");
     looked.succeed(Arc::clone(&view.status), Some(&copy));
-    let (step, _) = look(&view, true, &copy, Some(looked), now);
+    let (step, _) = look(&view, true, &copy, Some(looked), (now, wall));
     assert_eq!(step, Some(Step::Delete));
 }
 
