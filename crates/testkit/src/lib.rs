@@ -16,6 +16,7 @@ pub mod cleanup;
 pub mod cluster;
 pub mod container_log;
 pub mod containerd;
+pub mod control_group;
 pub mod control_plane;
 pub mod cri_client;
 pub mod cri_recorder;
