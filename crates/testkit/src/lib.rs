@@ -32,6 +32,7 @@ pub mod klet;
 pub mod manifest;
 pub mod network_disks;
 pub mod node;
+pub mod plain_door;
 pub mod pods;
 pub mod process;
 pub mod registry;
