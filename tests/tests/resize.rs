@@ -1,12 +1,11 @@
 //! Resizing a running pod: a manifest that names its uid is edited in place.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use testkit::{Node, PodManifest, binaries};
+use testkit::{Node, PodManifest, binaries, control_group};
 
 const UID: &str = "6f1c1f9e-0001-4000-8000-000000000001";
 const STAYS: &str = "trap 'exit 0' TERM; echo up; while true; do sleep 0.1; done";
@@ -44,20 +43,6 @@ fn condition(status: &Value, kind: &str) -> Option<Value> {
     all.iter().find(|condition| condition["type"] == kind).cloned()
 }
 
-/// Memory limit and processor quota of a control group.
-fn group(path: &str) -> Result<(u64, u64)> {
-    let mount = Path::new("/sys/fs/cgroup");
-    let v2 = mount.join("cgroup.controllers").exists();
-    let read = |controller: &str, v1: &str, v2_file: &str| -> Result<String> {
-        let dir = if v2 { mount.to_owned() } else { mount.join(controller) };
-        let file = dir.join(path.trim_start_matches('/')).join(if v2 { v2_file } else { v1 });
-        fs::read_to_string(&file).with_context(|| format!("no {}", file.display()))
-    };
-    let memory = read("memory", "memory.limit_in_bytes", "memory.max")?.trim().parse()?;
-    let quota = read("cpu", "cpu.cfs_quota_us", "cpu.max")?;
-    Ok((memory, quota.split_whitespace().next().unwrap_or_default().parse()?))
-}
-
 /// Waits until the kernel and the status have this size, and nothing is under way.
 fn wait_size(node: &Node, cpu: u64, memory: u64) -> Result<()> {
     let pod = format!("{}/kubepods/burstable/pod{UID}", node.containerd.cgroup_root());
@@ -65,7 +50,7 @@ fn wait_size(node: &Node, cpu: u64, memory: u64) -> Result<()> {
         let id = node.pod("web")?.container("main")?.id.clone();
         let wanted = (2 * memory * MIB, 200 * cpu);
         for path in [pod.clone(), format!("{pod}/{id}")] {
-            let found = group(&path)?;
+            let found = control_group::limits(&path)?;
             ensure!(found == wanted, "{path} has {found:?}, not {wanted:?}");
         }
         let status = status(node)?;

@@ -1,11 +1,13 @@
 //! The client: requests over one connection, with credentials that are kept fresh.
 //!
 //! Owns the connection and what it was opened with. Files are looked at now and then,
-//! when something is asked; once they have changed, a new connection is opened with what
-//! they hold now, and what is under way on the old one goes on. A certificate that
-//! somebody renews is used at once, and watches on older connections end. A program that
-//! knows credentials is asked when those it gave have expired, or were refused. Upstream:
-//! client-go rest, transport.
+//! when something is asked or watched with a certificate; once they have changed, a new
+//! connection is opened with what they hold now. Files that are of no use, as while they
+//! are being exchanged, leave the connection as it is. Once there is another certificate,
+//! from files, a program or somebody who renews it, watches on older connections end, so
+//! that these can close; answers under way still arrive. A program that knows credentials
+//! is asked when those it gave have expired, or were refused. Upstream: client-go rest,
+//! transport (cert_rotation.go).
 
 use std::error::Error as _;
 use std::fs;
@@ -32,10 +34,10 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::access::{Access, Pem, Token};
 use crate::error::ApiError;
-use crate::renew::Renewed;
+use crate::renew::{self, Renewed, Renewer};
 use crate::request::Call;
 use crate::tls::{self, Identity, Trust};
-use crate::watch::{HttpWatch, Watching};
+use crate::watch::{HttpWatch, Looks, Watching};
 use crate::{Api, exec_plugin};
 
 /// Bytes of an answer: a list is asked for in parts.
@@ -65,6 +67,8 @@ struct Inner {
     agent: HeaderValue,
     clock: Clock,
     link: Mutex<Option<Arc<Link>>>,
+    /// The certificate of files or of a program, as it was last found.
+    found: (Renewer, Renewed),
 }
 
 /// A connection, and what it was opened with.
@@ -73,6 +77,8 @@ struct Link {
     bearer: Option<HeaderValue>,
     /// The certificate, if it is one that is renewed.
     renewed: Option<Arc<Identity>>,
+    /// The certificate, if it can change without being renewed.
+    found: Option<Arc<Identity>>,
     until: Option<Timestamp>,
     files: Vec<(PathBuf, Stamp)>,
     looked: Instant,
@@ -112,7 +118,8 @@ impl ApiClient {
     ) -> Result<Self, ApiError> {
         let agent = HeaderValue::from_str(agent)
             .map_err(|error| ApiError::Credentials(format!("user agent {agent:?}: {error}")))?;
-        Ok(Self(Arc::new(Inner { access, renewed, agent, clock, link: Mutex::new(None) })))
+        let found = renew::renewed("no certificate was found yet");
+        Ok(Self(Arc::new(Inner { access, renewed, agent, clock, link: Mutex::new(None), found })))
     }
 
     /// Where the server is.
@@ -135,6 +142,18 @@ impl ApiClient {
         self.0.forget(&link).await;
         let link = self.0.link().await?;
         Ok((self.0.ask(&link, call).await?, link))
+    }
+
+    /// Looks whether the credentials are still those there are, now and then, for as long
+    /// as it is waited for. What goes wrong is told to whoever asks next.
+    fn looks(&self) -> Looks {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move {
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                drop(inner.link().await);
+            }
+        })
     }
 
     async fn answer(&self, call: &Call) -> Result<Value, ApiError> {
@@ -161,8 +180,10 @@ impl Api for ApiClient {
         let begun = timeout(call.limit, begin).await;
         let (server, limit) = (self.server().to_owned(), call.limit);
         let (response, link) = begun.map_err(|_| ApiError::TimedOut { server, limit })??;
-        let certificate = self.0.renewed.clone().zip(link.renewed.clone());
-        Ok(Box::new(HttpWatch::new(response.into_body(), self.server(), certificate)))
+        let found = Some(self.0.found.1.clone()).zip(link.found.clone());
+        let looks = found.is_some().then(|| self.looks());
+        let certificate = self.0.renewed.clone().zip(link.renewed.clone()).or(found);
+        Ok(Box::new(HttpWatch::new(response.into_body(), self.server(), certificate, looks)))
     }
 }
 
@@ -226,15 +247,24 @@ impl Inner {
                 return Ok(Arc::clone(link));
             }
             let same = |(path, stamp): &(PathBuf, Stamp)| stamp_of(path).ok() == Some(*stamp);
-            if !expired && link.files.iter().all(same) {
-                let link = Arc::new(link.looked_at());
-                *current = Some(Arc::clone(&link));
-                return Ok(link);
-            }
+            let opened = if !expired && link.files.iter().all(same) {
+                Ok(link.looked_at())
+            } else {
+                self.open(newest).await
+            };
+            let link = match opened {
+                Ok(link) => link,
+                // The next look may find them whole.
+                Err(error) if !expired => {
+                    tracing::warn!(error, "changed credentials are of no use; keeping the old");
+                    link.looked_at()
+                }
+                Err(error) => return Err(ApiError::Credentials(error)),
+            };
+            return Ok(Arc::clone(current.insert(Arc::new(link))));
         }
         let link = Arc::new(self.open(newest).await.map_err(ApiError::Credentials)?);
-        *current = Some(Arc::clone(&link));
-        Ok(link)
+        Ok(Arc::clone(current.insert(link)))
     }
 
     /// Reads the credentials, and prepares a connection with them.
@@ -277,7 +307,18 @@ impl Inner {
         };
         let http = connect(tls::config(&trust, shown)?, access.server_name.as_deref())?;
         let bearer = bearer.transpose()?;
-        Ok(Link { http, bearer, renewed, until, files, looked: Instant::now() })
+        let found = identity.filter(|_| renewed.is_none() && self.may_have_changed());
+        let found = found.map(|identity| self.found(identity)).transpose()?;
+        Ok(Link { http, bearer, renewed, found, until, files, looked: Instant::now() })
+    }
+}
+
+impl Inner {
+    /// Ends watches of another certificate than this one, which is the newest.
+    fn found(&self, identity: Identity) -> Result<Arc<Identity>, String> {
+        let (renewer, newest) = &self.found;
+        renewer.set(Ok(Arc::new(identity)));
+        newest.newest()
     }
 }
 
@@ -288,6 +329,7 @@ impl Link {
             http: self.http.clone(),
             bearer: self.bearer.clone(),
             renewed: self.renewed.clone(),
+            found: self.found.clone(),
             until: self.until,
             files: self.files.clone(),
             looked: Instant::now(),

@@ -2,6 +2,8 @@
 //!
 //! Bounded: a change that is too large ends the watch. Upstream: client-go rest/watch.
 
+use std::future::pending;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -46,13 +48,18 @@ pub trait Watching: Send {
     async fn next(&mut self) -> Option<Result<WatchEvent, ApiError>>;
 }
 
+/// Work that goes on beside a watch, and never ends.
+pub(crate) type Looks = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// A watch over HTTP.
 pub(crate) struct HttpWatch {
     body: Incoming,
     unread: BytesMut,
     server: String,
-    /// The certificate that it began with, if that is renewed.
+    /// The certificate that it began with, if there may be another.
     certificate: Option<(Renewed, Arc<Identity>)>,
+    /// Finds out whether there is another.
+    looks: Option<Looks>,
     /// Bytes of `unread` that hold no end of a line.
     searched: usize,
 }
@@ -62,19 +69,27 @@ impl HttpWatch {
         body: Incoming,
         server: &str,
         certificate: Option<(Renewed, Arc<Identity>)>,
+        looks: Option<Looks>,
     ) -> Self {
         let unread = BytesMut::new();
-        Self { body, unread, server: server.to_owned(), certificate, searched: 0 }
+        Self { body, unread, server: server.to_owned(), certificate, looks, searched: 0 }
     }
 
     /// What comes next; nothing once another certificate has taken the place of the one
     /// it began with: whoever watches goes on over a new connection.
     async fn frame(&mut self) -> Option<Result<Frame<Bytes>, hyper::Error>> {
-        let Self { body, certificate, .. } = self;
+        let Self { body, certificate, looks, .. } = self;
         let Some((renewed, own)) = certificate else { return body.frame().await };
+        let looks = async {
+            match looks {
+                Some(looks) => looks.await,
+                None => pending().await,
+            }
+        };
         tokio::select! { biased;
             () = renewed.replaced(own) => None,
             frame = body.frame() => frame,
+            () = looks => None,
         }
     }
 

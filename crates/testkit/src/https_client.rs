@@ -49,6 +49,22 @@ pub fn open(
     token: Option<&str>,
 ) -> Result<StreamOwned<ClientConnection, TcpStream>> {
     let what = || format!("{method} https://127.0.0.1:{port}{path}");
+    let config = trusting(identity)?;
+    let server = SocketAddr::from(([127, 0, 0, 1], port));
+    let stream = TcpStream::connect_timeout(&server, LIMIT).with_context(what)?;
+    stream.set_read_timeout(Some(LIMIT)).with_context(what)?;
+    let connection = ClientConnection::new(Arc::new(config), ServerName::try_from("localhost")?)?;
+    let mut stream = StreamOwned::new(connection, stream);
+    let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    // HTTP/1.0: no chunks, and the end of the stream ends the body.
+    let request =
+        format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0\r\n{token}\r\n");
+    stream.write_all(request.as_bytes()).with_context(what)?;
+    Ok(stream)
+}
+
+/// What a connection to whatever server is made with.
+pub(crate) fn trusting(identity: Option<(&str, &str)>) -> Result<ClientConfig> {
     let provider = Arc::new(ring::default_provider());
     let trusting = Arc::new(Trusting(Arc::clone(&provider)));
     let config = ClientConfig::builder_with_provider(provider)
@@ -63,17 +79,7 @@ pub fn open(
         }
         None => config.with_no_client_auth(),
     };
-    let server = SocketAddr::from(([127, 0, 0, 1], port));
-    let stream = TcpStream::connect_timeout(&server, LIMIT).with_context(what)?;
-    stream.set_read_timeout(Some(LIMIT)).with_context(what)?;
-    let connection = ClientConnection::new(Arc::new(config), ServerName::try_from("localhost")?)?;
-    let mut stream = StreamOwned::new(connection, stream);
-    let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
-    // HTTP/1.0: no chunks, and the end of the stream ends the body.
-    let request =
-        format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0\r\n{token}\r\n");
-    stream.write_all(request.as_bytes()).with_context(what)?;
-    Ok(stream)
+    Ok(config)
 }
 
 /// Trusts every server: tests know whom they ask.
