@@ -11,6 +11,10 @@ use testkit::process::Process;
 use testkit::{Containerd, http, klet, upstream};
 
 use super::Plan;
+use super::site::Site;
+
+/// Every contender's name as a node.
+pub const NODE: &str = "bench";
 
 /// How long a kubelet may take to be healthy.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -28,12 +32,16 @@ pub enum Contender {
     Listing(PathBuf),
     /// klet, at this path, whose pods have five volumes each.
     Volumes(PathBuf),
+    /// klet, at this path, as a node of a cluster.
+    Joined(PathBuf),
     /// The same CRI calls by a minimal client.
     Raw,
     /// The same with five mounts per container.
     RawVolumes,
     /// The upstream kubelet, at this path.
     Upstream(PathBuf),
+    /// The upstream kubelet, at this path, as a node of a cluster.
+    UpstreamJoined(PathBuf),
 }
 
 impl Contender {
@@ -43,28 +51,34 @@ impl Contender {
             Self::Klet(_) => "klet",
             Self::Listing(_) => "klet, listing",
             Self::Volumes(_) => "klet, volumes",
+            Self::Joined(_) => "klet, joined",
             Self::Raw => "raw CRI",
             Self::RawVolumes => "raw CRI, volumes",
             Self::Upstream(_) => "upstream kubelet",
+            Self::UpstreamJoined(_) => "upstream, joined",
         }
     }
 
     /// Its program, if it is one.
     pub fn binary(&self) -> Option<&Path> {
         match self {
-            Self::Klet(path) | Self::Listing(path) | Self::Volumes(path) | Self::Upstream(path) => {
-                Some(path)
-            }
+            Self::Klet(path)
+            | Self::Listing(path)
+            | Self::Volumes(path)
+            | Self::Joined(path)
+            | Self::Upstream(path)
+            | Self::UpstreamJoined(path) => Some(path),
             Self::Raw | Self::RawVolumes => None,
         }
     }
 
     /// Numbers of pods it is measured with at rest. Listing, and volumes, only matter
-    /// where there is much of it.
+    /// where there is much of it; what a cluster costs by itself shows without pods.
     pub fn loads(&self, plan: &Plan) -> Vec<u32> {
         match self {
             Self::Raw | Self::RawVolumes => Vec::new(),
             Self::Listing(_) | Self::Volumes(_) => vec![plan.pods],
+            Self::Joined(_) | Self::UpstreamJoined(_) => vec![0, plan.pods],
             Self::Klet(_) | Self::Upstream(_) => vec![0, plan.pods / 2, plan.pods],
         }
     }
@@ -72,6 +86,15 @@ impl Contender {
     /// Its pods have volumes.
     pub fn has_volumes(&self) -> bool {
         matches!(self, Self::Volumes(_) | Self::RawVolumes)
+    }
+
+    /// Whether it is a node of a cluster.
+    pub fn joins(&self) -> bool {
+        matches!(self, Self::Joined(_) | Self::UpstreamJoined(_))
+    }
+
+    fn is_upstream(&self) -> bool {
+        matches!(self, Self::Upstream(_) | Self::UpstreamJoined(_))
     }
 
     /// Whether its size and start are figures of their own: the other klets are the
@@ -85,9 +108,10 @@ impl Contender {
         matches!(self, Self::Klet(_) | Self::Listing(_) | Self::Upstream(_))
     }
 
-    /// Whether it is measured at work: listing makes no difference there.
+    /// Whether it is measured at work: listing makes no difference there, and what a
+    /// cluster promises is how little a node does at rest.
     pub fn works(&self) -> bool {
-        !matches!(self, Self::Listing(_))
+        !matches!(self, Self::Listing(_)) && !self.joins()
     }
 }
 
@@ -104,8 +128,9 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts it on the private containerd and waits until it is healthy.
-    pub fn start(contender: &Contender, containerd: &Containerd, manifests: &Path) -> Result<Self> {
+    /// Starts it on its site and waits until it is healthy.
+    pub fn start(contender: &Contender, site: &Site) -> Result<Self> {
+        let (containerd, manifests) = (&site.containerd, site.manifests.path());
         let binary = contender.binary().context("raw CRI is not a process")?;
         let dir = containerd.dir().join("agent");
         fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -113,9 +138,12 @@ impl Agent {
         let (health, read_only) = (klet::reserve_port(0)?, klet::reserve_port(0)?);
         let ports = (health.1, read_only.1);
         drop((health, read_only));
-        let is_upstream = matches!(contender, Contender::Upstream(_));
+        let is_upstream = contender.is_upstream();
         let mut config = config(containerd, &dir, manifests, ports);
         upstream::extend(&mut config, &settings(contender)?);
+        if let Some(server) = &site.server {
+            upstream::extend(&mut config, &server.settings()?);
+        }
         let path = dir.join("config.json");
         fs::write(&path, format!("{config:#}\n"))
             .with_context(|| format!("cannot write {}", path.display()))?;
@@ -129,8 +157,11 @@ impl Agent {
             .arg(&path)
             .arg("--root-dir")
             .arg(dir.join("root"))
-            .args(["--hostname-override", "bench"]);
-        if is_upstream {
+            .args(["--hostname-override", NODE]);
+        if let Some(server) = &site.server {
+            command.arg("--kubeconfig").arg(server.kubeconfig());
+        }
+        if is_upstream || site.server.is_some() {
             command.arg("--cert-dir").arg(dir.join("pki"));
         }
         let log = dir.join("log");
@@ -206,7 +237,7 @@ fn config(containerd: &Containerd, dir: &Path, manifests: &Path, ports: (u16, u1
 /// does not do, so that the comparison is in upstream's favour.
 fn settings(contender: &Contender) -> Result<Value> {
     match contender {
-        Contender::Upstream(_) => upstream::settings(),
+        Contender::Upstream(_) | Contender::UpstreamJoined(_) => upstream::settings(),
         Contender::Listing(_) => Ok(json!({"featureGates": {"EventedPLEG": false}})),
         _ => Ok(json!({})),
     }

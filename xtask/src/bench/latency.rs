@@ -10,10 +10,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use testkit::cri_client::Cri;
-use testkit::{Containerd, ContainerdOptions, ManifestDir, PodManifest, http};
+use testkit::{ContainerdOptions, PodManifest, http};
 
 use super::contender::{Agent, Contender};
 use super::results::Reaction;
+use super::site::Site;
 
 /// Pods whose container ends; enough for a median.
 const PODS: u32 = 20;
@@ -24,9 +25,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// Measures one contender.
 pub fn measure(contender: &Contender) -> Result<Vec<Reaction>> {
-    let containerd = Containerd::start(ContainerdOptions::with_usual_images()?)?;
-    let manifests = ManifestDir::new(&containerd.dir().join("manifests"))?;
-    let mut agent = Agent::start(contender, &containerd, manifests.path())?;
+    let site = Site::with(contender, ContainerdOptions::with_usual_images()?)?;
+    let mut agent = Agent::start(contender, &site)?;
     let soon = wall_ns()? / 1_000_000_000 + 15;
     for number in 0..PODS {
         // One after the other, so that none waits for another's restart. The
@@ -34,12 +34,12 @@ pub fn measure(contender: &Contender) -> Result<Vec<Reaction>> {
         let at = soon + i64::from(number);
         let script =
             format!("n=$(({at} - $(date +%s))); [ $n -gt 0 ] || exec sleep 1000; sleep $n; exit 1");
-        manifests.put_pod(&PodManifest::script(&format!("exit-{number}"), &script))?;
+        site.manifests.put_pod(&PodManifest::script(&format!("exit-{number}"), &script))?;
     }
-    let cri = containerd.cri()?;
+    let cri = site.containerd.cri()?;
     let reactions = follow(&mut agent, &cri)?;
     drop(agent);
-    containerd.remove()?;
+    site.remove()?;
     Ok(reactions)
 }
 

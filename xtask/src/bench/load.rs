@@ -13,6 +13,11 @@ use testkit::{ManifestDir, PodManifest};
 /// agent writes files for.
 const VOLUMES: [&str; 5] = ["scratch", "memory", "settings", "password", "labels"];
 
+/// A pod by its number.
+pub fn pod(number: u32) -> PodManifest {
+    PodManifest::pause(&format!("bench-{number}"))
+}
+
 /// Puts the manifests of these pods, and of what their volumes need.
 pub fn put(manifests: &ManifestDir, pods: Range<u32>, volumes: bool) -> Result<()> {
     if volumes && pods.start == 0 {
@@ -25,7 +30,7 @@ pub fn put(manifests: &ManifestDir, pods: Range<u32>, volumes: bool) -> Result<(
         manifests.put("objects.json", list.to_string())?;
     }
     for pod in pods {
-        let mut pod = PodManifest::pause(&format!("bench-{pod}"));
+        let mut pod = self::pod(pod);
         if volumes {
             let mount = |name| json!({"name": name, "mountPath": format!("/{name}")});
             pod = pod.with("volumeMounts", VOLUMES.map(mount).into_iter().collect());

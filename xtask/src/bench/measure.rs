@@ -1,15 +1,16 @@
 //! The measuring itself: at rest, and at work.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use testkit::{Containerd, ContainerdOptions, Image, ManifestDir};
+use testkit::Containerd;
 
 use super::contender::{Agent, Contender};
 use super::process::Sample;
 use super::results::{Idle, Results, Round};
-use super::{Plan, baseline, load, runtime};
+use super::server::Server;
+use super::site::Site;
+use super::{Plan, baseline, runtime};
 
 /// Listings are rare: they are counted for at least this long.
 const LISTINGS_WINDOW: Duration = Duration::from_secs(60);
@@ -20,40 +21,46 @@ pub fn idle(contender: &Contender, plan: &Plan, results: &mut Results) -> Result
         return Ok(());
     };
     let measured = results.of(contender.name());
-    let (containerd, manifests) = fresh()?;
+    let site = Site::fresh(contender)?;
     if contender.is_distinct() {
         let size =
             std::fs::metadata(binary).with_context(|| format!("cannot read {}", binary.display()));
         measured.binary_bytes = Some(size?.len());
         for _ in 0..plan.starts {
-            let agent = Agent::start(contender, &containerd, manifests.path())?;
+            let agent = Agent::start(contender, &site)?;
             measured.healthy.push(agent.healthy_after);
         }
         println!("{}: healthy after {:.1?}", contender.name(), measured.healthy);
     }
-    let mut agent = Agent::start(contender, &containerd, manifests.path())?;
-    let cri = containerd.cri()?;
+    let mut agent = Agent::start(contender, &site)?;
+    let cri = site.containerd.cri()?;
     let mut have = 0;
     for pods in contender.loads(plan) {
-        load::put(&manifests, have..pods, contender.has_volumes())?;
+        site.put(have..pods, contender.has_volumes())?;
         have = pods;
         runtime::wait_running(&cri, pods, || agent.check_alive())
+            .and_then(|_| site.server.as_ref().map_or(Ok(()), |server| server.wait_told(pods)))
             .with_context(|| format!("its log ends:\n{}", agent.log_tail()))?;
-        let idle = at_rest(&agent, pods, plan)?;
+        let idle = at_rest(&agent, site.server.as_ref(), pods, plan)?;
         println!("{} at rest: {idle:.2?}", contender.name());
         measured.idle.push(idle);
     }
     drop(agent);
-    containerd.remove()
+    site.remove()
 }
 
-fn at_rest(agent: &Agent, pods: u32, plan: &Plan) -> Result<Idle> {
+fn at_rest(agent: &Agent, server: Option<&Server>, pods: u32, plan: &Plan) -> Result<Idle> {
     std::thread::sleep(plan.settle);
     // Asking costs the agent a little, so it is asked outside the window.
     let listings = if pods == plan.pods { agent.listings()? } else { None };
+    server.map(Server::take_asked);
     let (before, start) = (Sample::take(agent.id())?, Instant::now());
     std::thread::sleep(plan.window);
     let (after, elapsed) = (Sample::take(agent.id())?, start.elapsed().as_secs_f64());
+    let asked = server.map(Server::take_asked);
+    if let Some(asked) = &asked {
+        println!("the server was asked: {asked:#?}");
+    }
     let listings_per_min = listings.map(|first| listings_since(agent, first, start)).transpose()?;
     Ok(Idle {
         pods,
@@ -63,6 +70,7 @@ fn at_rest(agent: &Agent, pods: u32, plan: &Plan) -> Result<Idle> {
         wakeups_per_s: after.sleeps.saturating_sub(before.sleeps) as f64 / elapsed,
         threads: after.threads,
         listings_per_min,
+        requests_per_min: asked.map(|all| all.values().sum::<usize>() as f64 * 60.0 / elapsed),
     })
 }
 
@@ -75,30 +83,25 @@ fn listings_since(agent: &Agent, first: u64, start: Instant) -> Result<f64> {
 
 /// One round: all pods from nothing to running, and back to nothing.
 pub fn up_and_down(contender: &Contender, plan: &Plan, results: &mut Results) -> Result<()> {
-    let (containerd, manifests) = fresh()?;
+    let site = Site::fresh(contender)?;
     let round = match contender {
         Contender::Raw | Contender::RawVolumes => {
-            raw_round(&containerd, plan, contender.has_volumes())?
+            raw_round(&site.containerd, plan, contender.has_volumes())?
         }
-        _ => agent_round(contender, &containerd, &manifests, plan)?,
+        _ => agent_round(contender, &site, plan)?,
     };
     println!("{}: {round:.2?}", contender.name());
     results.of(contender.name()).rounds.push(round);
-    containerd.remove()
+    site.remove()
 }
 
-fn agent_round(
-    contender: &Contender,
-    containerd: &Containerd,
-    manifests: &ManifestDir,
-    plan: &Plan,
-) -> Result<Round> {
-    let cri = containerd.cri()?;
-    let mut agent = Agent::start(contender, containerd, manifests.path())?;
+fn agent_round(contender: &Contender, site: &Site, plan: &Plan) -> Result<Round> {
+    let cri = site.containerd.cri()?;
+    let mut agent = Agent::start(contender, site)?;
     std::thread::sleep(plan.settle.min(Duration::from_secs(5)));
 
     let (idle, start) = (Sample::take(agent.id())?, Instant::now());
-    load::put(manifests, 0..plan.pods, contender.has_volumes())?;
+    site.put(0..plan.pods, contender.has_volumes())?;
     let up = runtime::wait_running(&cri, plan.pods, || agent.check_alive())
         .with_context(|| format!("its log ends:\n{}", agent.log_tail()))?;
     let up = up.duration_since(start);
@@ -106,7 +109,7 @@ fn agent_round(
     std::thread::sleep(plan.settle.min(Duration::from_secs(5)));
 
     let (rested, start) = (Sample::take(agent.id())?, Instant::now());
-    manifests.clear()?;
+    site.manifests.clear()?;
     let stopped = runtime::wait_stopped(&cri, || agent.check_alive())?.duration_since(start);
     let removed = runtime::wait_removed(&cri, || agent.check_alive())?.duration_since(start);
     let done = Sample::take(agent.id())?;
@@ -167,10 +170,4 @@ fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
         .build()
         .context("cannot start an async runtime for the baseline")?;
     runtime.block_on(work)
-}
-
-fn fresh() -> Result<(Containerd, ManifestDir)> {
-    let containerd = Containerd::start(ContainerdOptions { images: vec![Image::pause()] })?;
-    let path = containerd.dir().join("manifests");
-    Ok((containerd, ManifestDir::new(Path::new(&path))?))
 }

@@ -16,6 +16,8 @@ mod process;
 mod report;
 mod results;
 mod runtime;
+mod server;
+mod site;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,7 +41,8 @@ pub struct Options {
     probe_cost: Option<PathBuf>,
     /// Who takes part.
     #[arg(long, value_delimiter = ',', default_values = [
-        "klet", "klet-listing", "klet-volumes", "raw", "raw-volumes", "upstream",
+        "klet", "klet-listing", "klet-volumes", "klet-joined", "raw", "raw-volumes", "upstream",
+        "upstream-joined",
     ])]
     contenders: Vec<String>,
     /// Pods at full load; half of them is measured too.
@@ -51,8 +54,9 @@ pub struct Options {
     /// Starts measured for the time to healthy.
     #[arg(long, default_value_t = 5)]
     starts: u32,
-    /// Seconds of an idle window.
-    #[arg(long, default_value_t = 30)]
+    /// Seconds of an idle window. klet lists the runtime once a minute: shorter windows
+    /// hold that or do not, and then compare luck.
+    #[arg(long, default_value_t = 60)]
     window_s: u64,
     /// Seconds to settle before an idle window.
     #[arg(long, default_value_t = 10)]
@@ -114,11 +118,16 @@ impl Options {
                 "klet" => all.push(Contender::Klet(self.klet.clone())),
                 "klet-listing" => all.push(Contender::Listing(self.klet.clone())),
                 "klet-volumes" => all.push(Contender::Volumes(self.klet.clone())),
+                "klet-joined" => all.push(Contender::Joined(self.klet.clone())),
                 "raw" => all.push(Contender::Raw),
                 "raw-volumes" => all.push(Contender::RawVolumes),
-                "upstream" => all.extend(self.upstream.clone().map(Contender::Upstream)),
+                "upstream" => all.extend(self.upstream(name).map(Contender::Upstream)),
+                "upstream-joined" => {
+                    all.extend(self.upstream(name).map(Contender::UpstreamJoined));
+                }
                 other => anyhow::bail!(
-                    "no contender {other}; there are klet, klet-listing, klet-volumes, raw, raw-volumes and upstream"
+                    "no contender {other}; there are klet, klet-listing, klet-volumes, klet-joined, \
+                     raw, raw-volumes, upstream and upstream-joined"
                 ),
             }
         }
@@ -128,6 +137,16 @@ impl Options {
             }
         }
         Ok(all)
+    }
+
+    /// The upstream kubelet, if one was given; says so if none was.
+    fn upstream(&self, contender: &str) -> Option<PathBuf> {
+        if self.upstream.is_none() {
+            println!(
+                "SKIPPED {contender}: set UPSTREAM_KUBELET to the path of an upstream kubelet"
+            );
+        }
+        self.upstream.clone()
     }
 }
 

@@ -10,8 +10,16 @@ use anyhow::{Context, Result};
 use super::results::{Idle, Measured, Results};
 use super::{Plan, baseline, goals, plot};
 
-const CONTENDERS: [&str; 6] =
-    ["klet", "klet, listing", "klet, volumes", "raw CRI", "raw CRI, volumes", "upstream kubelet"];
+const CONTENDERS: [&str; 8] = [
+    "klet",
+    "klet, listing",
+    "klet, volumes",
+    "klet, joined",
+    "raw CRI",
+    "raw CRI, volumes",
+    "upstream kubelet",
+    "upstream, joined",
+];
 
 /// Writes the report and its plot.
 pub fn write(dir: &Path, plan: &Plan, results: &Results) -> Result<()> {
@@ -80,6 +88,8 @@ pub fn table(plan: &Plan, results: &Results) -> String {
     let pods = plan.pods;
     let listings = |who: &Measured| who.idle_at(pods).and_then(|idle| idle.listings_per_min);
     row(&format!("full listings per minute, {pods} pods idle"), &listings, 1);
+    let requests = |who: &Measured| who.idle_at(pods).and_then(|idle| idle.requests_per_min);
+    row(&format!("requests to the API server per minute, {pods} pods idle"), &requests, 1);
     row("exit to restart begun, ms", &|who| who.reaction_ms(|exit| exit.restarted_ms), 1);
     row("exit to status told, ms", &|who| who.reaction_ms(|exit| exit.told_ms), 1);
     for kind in ["tcpSocket", "httpGet", "grpc", "exec"] {
@@ -116,11 +126,14 @@ fn method(plan: &Plan) -> String {
          - klet, volumes, and raw CRI, volumes: each pod has five, an emptyDir, one in memory, a \
          configMap, a secret and a downwardAPI; raw CRI binds five directories that are there. \
          What the runtime takes for mounts is in both, what klet takes for volumes in one.\n\
+         - klet, joined, and upstream, joined: nodes of a small API server (crates/apiserver) that \
+         runs in the measuring process, answers both in JSON and gives them their pods. They are \
+         measured once it knows the node and every pod as ready.\n\
          - Exits: median of 20 containers that end one after the other; the runtime tells when \
          each ended and its successor was created, /pods, asked every 4 ms, when the status knew.\n\
          - Probes: 100 pods of 10 containers with one probe each, every second, against servers \
          in another process; the share of a core is the probing process's own.\n\
-         - Upstream runs stand-alone with eviction, QoS groups and image collection off. It leaves \
+         - Upstream runs with eviction, QoS groups and image collection off. It leaves \
          removal to a collector that runs each minute.\n\
          - Again: `UPSTREAM_KUBELET=/path/to/kubelet make bench`.\n",
         starts = plan.starts,
@@ -172,6 +185,7 @@ mod tests {
             wakeups_per_s: 1.0,
             threads: 3,
             listings_per_min,
+            requests_per_min: None,
         }
     }
 
@@ -192,7 +206,10 @@ mod tests {
         assert!(page.contains("| binary at most 15 MB | 9.00 MB | ✔ |"), "{page}");
         assert!(page.contains("| 100 pods up within 1.1 × raw CRI | 1.050 × | ✔ |"), "{page}");
         assert!(page.contains("processor time | 0.40 s | ✘ |"), "{page}");
-        assert!(page.contains("| 100 pods up, s | 21.00 | – | – | 20.00 | – | – |"), "{page}");
+        assert!(
+            page.contains("| 100 pods up, s | 21.00 | – | – | – | 20.00 | – | – | – |"),
+            "{page}"
+        );
         assert!(page.contains("upstream's processor time | not compared | – |"), "{page}");
         assert!(page.contains("where events stream | not measured | – |"), "{page}");
     }
@@ -209,8 +226,38 @@ mod tests {
         assert!(page.contains("upstream's processor time | 0.125 × | ✘ |"), "{page}");
         assert!(page.contains("where events stream | 0.99 a minute | ✔ |"), "{page}");
         assert!(
-            page.contains("per minute, 100 pods idle | 1.0 | 59.0 | – | – | – | – |"),
+            page.contains("per minute, 100 pods idle | 1.0 | 59.0 | – | – | – | – | – | – |"),
             "{page}"
         );
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_is_held_against_upstreams() {
+        let mut results = Results::default();
+        let joined = Idle { requests_per_min: Some(6.0), ..idle(0.1, Some(1.0)) };
+        results.of("klet, joined").idle.push(joined);
+        results.of("upstream, joined").idle.push(idle(2.0, None));
+        let page = page(&Plan::of_tests(), &results);
+        assert!(page.contains("a node of a cluster, idle with 100 pods on at most 1/10"), "{page}");
+        assert!(page.contains("upstream's processor time | 0.050 × | ✔ |"), "{page}");
+        assert!(page.contains("25 MB resident with 100 pods | 9.22 MB | ✔ |"), "{page}");
+        assert!(page.contains("per minute, 100 pods idle | – | – | – | 6.0 | –"), "{page}");
+    }
+
+    #[test]
+    fn volumes_are_to_cost_nothing_at_rest() {
+        let page_of = |wakeups_per_s, cpu| {
+            let mut results = Results::default();
+            results.of("klet").idle.push(idle(0.05, Some(1.0)));
+            let busy = Idle { wakeups_per_s, ..idle(cpu, Some(1.0)) };
+            results.of("klet, volumes").idle.push(busy);
+            page(&Plan::of_tests(), &results)
+        };
+        let same = page_of(0.5, 0.05);
+        assert!(same.contains("one wake-up a second at rest | 0.00 more a second | ✔ |"), "{same}");
+        assert!(same.contains("0.02 % of a core at rest | 0.00 % of a core more | ✔ |"), "{same}");
+        let busy = page_of(6.0, 0.15);
+        assert!(busy.contains("one wake-up a second at rest | 5.00 more a second | ✘ |"), "{busy}");
+        assert!(busy.contains("0.02 % of a core at rest | 0.10 % of a core more | ✘ |"), "{busy}");
     }
 }

@@ -20,6 +20,8 @@ pub struct Idle {
     pub threads: u64,
     /// Full listings of the runtime, where the contender tells them.
     pub listings_per_min: Option<f64>,
+    /// Requests that its API server got of it, where it has one.
+    pub requests_per_min: Option<f64>,
 }
 
 /// One round of all pods up and down.
