@@ -82,6 +82,7 @@ impl Growing {
             EventObject::Pod { .. } => "pod",
             EventObject::Claim { .. } => "claim",
             EventObject::Node(_) => "node",
+            EventObject::PersistentVolume { .. } => "volume",
         };
         all.map(|event| (kind(&event.object), event.reason, event.message)).collect()
     }
