@@ -1,4 +1,4 @@
-//! Accepts connections and serves them, bounded in number, size and time.
+//! Accepts connections of the local socket and serves them, bounded in number and size.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,9 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest set of headers; a path holds names only.
 const HEADER_BYTES_MAX: usize = 16 << 10;
 
-/// Serves the router to whoever connects, each for `longest` at most.
-pub(super) async fn serve_all(
-    tasks: Tasks,
-    mut listener: impl Listener,
-    router: Router,
-    longest: Option<Duration>,
-) {
+/// Serves the router to whoever connects, without a limit in time: `klet logs -f` stays for
+/// as long as it likes.
+pub(super) async fn serve_all(tasks: Tasks, mut listener: impl Listener, router: Router) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
@@ -40,10 +36,7 @@ pub(super) async fn serve_all(
             let service = TowerToHyperService::new(router);
             let connection = http.serve_connection(TokioIo::new(stream), service);
             // A client that misbehaves or leaves early is its own concern.
-            match longest {
-                Some(longest) => drop(tokio::time::timeout(longest, connection).await),
-                None => drop(connection.await),
-            }
+            drop(connection.await);
         });
     }
 }

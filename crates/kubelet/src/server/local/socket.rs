@@ -42,8 +42,7 @@ pub fn serve(tasks: &Tasks, path: &Path, router: Router) -> Result<(), SocketErr
     let spawner = tasks.clone();
     tasks.spawn(async move {
         let _file = file;
-        // Without a limit in time: `klet logs -f` stays for as long as it likes.
-        serve_all(spawner, Trusted(listener), router, None).await;
+        serve_all(spawner, Trusted(listener), router).await;
     });
     tracing::info!(path = %path.display(), "listening for local commands");
     Ok(())
