@@ -13,6 +13,7 @@
 pub mod api_server;
 pub mod binaries;
 pub mod cleanup;
+pub mod client_hello;
 pub mod cluster;
 pub mod container_log;
 pub mod containerd;
