@@ -30,6 +30,7 @@ pub mod https;
 pub mod https_client;
 pub mod image;
 pub mod klet;
+pub mod login;
 pub mod manifest;
 pub mod network_disks;
 pub mod node;
