@@ -5,12 +5,11 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use api_client::{Call, Patch, path};
 use serde_json::{Value, json};
-use testkit::{ApiOptions, Cluster, Fault, Front, PodManifest, host};
+use testkit::{ApiOptions, Cluster, Fault, Front, PodManifest};
 
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
@@ -43,22 +42,6 @@ fn reader(name: &str) -> PodManifest {
 
 fn idle(name: &str) -> PodManifest {
     PodManifest::script(name, "trap 'exit 0' TERM; while true; do sleep 0.1; done")
-}
-
-/// What a reboot leaves: files, but no sandbox, no container and no mount.
-fn reboot(cluster: &mut Cluster) -> Result<()> {
-    cluster.node.klet.kill9()?;
-    for sandbox in cluster.node.cri().sandboxes()? {
-        let id = sandbox.id.clone();
-        cluster.node.cri().block_on(async |cri| cri.stop_pod_sandbox(&id).await)?;
-        cluster.node.cri().block_on(async |cri| cri.remove_pod_sandbox(&id).await)?;
-    }
-    assert!(cluster.node.instances()?.is_empty());
-    for mount in host::mounts_below(&cluster.node.klet.root_dir().join("pods"))? {
-        let ended = Command::new("umount").arg(&mount).status()?;
-        ensure!(ended.success(), "umount {} failed", mount.display());
-    }
-    Ok(())
 }
 
 fn kept(cluster: &Cluster) -> Result<Vec<String>> {
@@ -142,7 +125,7 @@ fn pods_start_again_without_a_server_and_its_word_wins() -> Result<()> {
     cluster.node.wait_running("stays")?;
     assert_eq!(cluster.node.instances()?, before);
 
-    reboot(&mut cluster)?;
+    cluster.power_off()?;
     cluster.node.klet.launch()?;
     cluster.node.klet.wait_healthy()?;
     for name in ["stays", "goes", "changes", "renewed"] {
@@ -207,7 +190,7 @@ fn a_torn_copy_is_refused_and_nothing_is_kept_unasked() -> Result<()> {
     wait_kept(&cluster, &[&uid])?;
     let file = cluster.node.klet.root_dir().join(format!("klet/offline/{uid}.json"));
     cluster.api.pause()?;
-    reboot(&mut cluster)?;
+    cluster.power_off()?;
     let text = std::fs::read(&file)?;
     std::fs::write(&file, &text[..text.len() / 2])?;
     cluster.node.klet.launch()?;

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use testkit::client_hello::{self, Answer};
 use testkit::{ApiOptions, Cluster, PodManifest, http, https_client};
 
 /// The names that the benchmark calls strong and this server offers.
@@ -134,6 +135,26 @@ fn every_item_passes_on_a_running_node() -> Result<()> {
     holds("4.2.14", config, config["seccompDefault"] == true)?;
     let log = get("/containerLogs/default/web/main")?.body;
     assert_eq!(log.split_whitespace().collect::<Vec<_>>(), ["Seccomp:", "2"]);
+    Ok(())
+}
+
+/// CIS 4.2.12, by a handshake of a client that knows nothing better.
+#[test]
+fn weak_suites_and_old_versions_are_refused() -> Result<()> {
+    let Secured { mut cluster, .. } = secured()?;
+    cluster.node.klet.launch()?;
+    cluster.node.klet.wait_healthy()?;
+    let say = |version: u16, suites: &[u16]| client_hello::say(cluster.port, version, suites);
+    // RSA without forward secrecy, CBC, 3DES, RC4.
+    let weak = [0x002f, 0x0035, 0x009c, 0x003c, 0x000a, 0x0005, 0xc009, 0xc013, 0xc023, 0xc011];
+    assert_eq!(say(0x0303, &weak)?, Answer::Refused(40));
+    // TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 and TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256.
+    let strong = [0xc02b, 0xc02f];
+    let all = [&weak[..], &strong].concat();
+    let answer = say(0x0303, &all)?;
+    assert!(strong.iter().any(|suite| answer == Answer::Chosen(*suite)), "{answer:?}");
+    assert_eq!(say(0x0302, &all)?, Answer::Refused(70), "TLS 1.1");
+    assert_eq!(say(0x0301, &all)?, Answer::Refused(70), "TLS 1.0");
     Ok(())
 }
 

@@ -5,9 +5,11 @@
 //! moments, the one with logind waits for days, and each reads in its own way.
 //! Format: the D-Bus specification.
 
+mod address;
 mod greeting;
 mod wire;
 
+pub use address::socket_of;
 pub use greeting::{GREETING_LINE_MAX, greeting};
 pub use wire::{
     Body, Kind, MESSAGE_MAX, Message, PREFIX, Property, Reader, Target, Value, WireError, align,

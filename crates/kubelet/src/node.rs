@@ -184,7 +184,7 @@ impl Node {
         let settings = self.settings.clone();
         let mut agent = Agent::start(self.settings, ports);
         agent.view().metrics.collect(certificates.collector());
-        agent.watch_shutdowns(&outside, &settings, Arc::new(Logind::default()));
+        agent.watch_shutdowns(&outside, &settings, Arc::new(Logind::of_machine()));
         let cluster = link.map(|link| link.start(agent.parts(&outside, &settings)));
         let events = NodeEvents::new(agent.view().recorder, &settings.node_name);
         let host = node_checks::Host {

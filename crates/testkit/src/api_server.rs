@@ -7,6 +7,7 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
@@ -18,7 +19,7 @@ use apiserver::direct::Direct;
 use apiserver::serve::{Credentials, Handler, Wrap, kubeconfig};
 use apiserver::store::Key;
 use apiserver::{Api, ApiServer, Settings, StaticToken, Store, User};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -66,6 +67,8 @@ pub struct TestApi {
     authority: Arc<Authority>,
     token_key: Vec<u8>,
     store: Arc<Store>,
+    /// Seconds by which its clock is ahead.
+    ahead_secs: Arc<AtomicI64>,
     address: SocketAddr,
     running: Option<Running>,
 }
@@ -79,14 +82,15 @@ struct Running {
 impl TestApi {
     /// Starts a server on a free port; kubeconfig files go into `dir`.
     pub fn start(dir: &Path, options: ApiOptions) -> Result<Self> {
-        let now = Settings::default().clock;
-        let authority = Authority::generate("testkit-ca", now()).context("cannot make a CA")?;
+        let now = Timestamp::now();
+        let authority = Authority::generate("testkit-ca", now).context("cannot make a CA")?;
         let mut server = Self {
             dir: dir.to_owned(),
             store: Arc::new(Store::new(options.remembered_changes)),
             options,
             authority: Arc::new(authority),
             token_key: TokenIssuer::generate_key().context("cannot make a key for tokens")?,
+            ahead_secs: Arc::default(),
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             running: None,
         };
@@ -108,6 +112,7 @@ impl TestApi {
             return Ok(());
         }
         let wrap = self.options.faults.clone();
+        let ahead = Arc::clone(&self.ahead_secs);
         let settings = Settings {
             listen: self.address,
             authority: Some(Arc::clone(&self.authority)),
@@ -118,6 +123,7 @@ impl TestApi {
             certificate_lifetime: self.options.certificate_lifetime,
             mounts_tokens: self.options.mounts_tokens,
             token_lifetime_max: self.options.token_lifetime_max,
+            clock: Arc::new(move || shifted(&ahead)),
             wrap: wrap.map(|faults| -> Wrap { Box::new(move |handler| faults(handler)) }),
             ..Settings::default()
         };
@@ -128,6 +134,12 @@ impl TestApi {
         self.address = address;
         self.running = Some(Running { api, stop, thread });
         Ok(())
+    }
+
+    /// Sets its clock ahead of this machine's, or behind. What it signs from now on is
+    /// dated by it; its own certificate stays.
+    pub fn set_clock_ahead(&self, by: SignedDuration) {
+        self.ahead_secs.store(by.as_secs(), Ordering::SeqCst);
     }
 
     /// Where it listens, as clients write it.
@@ -184,7 +196,7 @@ impl TestApi {
 
     /// Writes a node's kubeconfig with a certificate that expired long ago.
     pub fn expired_kubeconfig(&self, node: &str) -> Result<PathBuf> {
-        let then = jiff::Timestamp::from_second(1_000_000_000)?;
+        let then = Timestamp::from_second(1_000_000_000)?;
         let user = format!("system:node:{node}");
         let issued = self.authority.client(&user, Some("system:nodes"), then);
         self.write(&user, &Credentials::Certificate(issued.context("cannot sign")?))
@@ -192,8 +204,8 @@ impl TestApi {
 
     /// Writes a kubeconfig with a new client certificate of a user.
     pub fn kubeconfig(&self, user: &str, group: Option<&str>) -> Result<PathBuf> {
-        let now = Settings::default().clock;
-        let issued = self.authority.client(user, group, now()).context("cannot sign")?;
+        let now = shifted(&self.ahead_secs);
+        let issued = self.authority.client(user, group, now).context("cannot sign")?;
         self.write(user, &Credentials::Certificate(issued))
     }
 
@@ -216,6 +228,13 @@ impl Drop for TestApi {
             eprintln!("{error}");
         }
     }
+}
+
+/// The time, by a clock that is so many seconds ahead.
+fn shifted(ahead_secs: &AtomicI64) -> Timestamp {
+    let ahead = SignedDuration::from_secs(ahead_secs.load(Ordering::SeqCst));
+    let now = Timestamp::now();
+    now.saturating_add(ahead).unwrap_or(now)
 }
 
 type Told = mpsc::Sender<Result<(SocketAddr, Arc<Api>)>>;

@@ -4,19 +4,22 @@
 //! as somebody who may do anything.
 
 use std::fs;
+use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use api_client::{Call, path};
 use kubelet_model::typed::{DoubledKeys, from_yaml};
 use serde_json::{Value, json};
 
 use crate::api_server::{ApiOptions, TestApi};
 use crate::binaries;
+use crate::host;
 use crate::http::Response;
 use crate::https_client;
 use crate::klet::reserve_port;
 use crate::manifest::PodManifest;
 use crate::node::{Node, NodeOptions};
+use crate::process;
 use crate::upstream;
 
 /// The node and its API server.
@@ -102,6 +105,23 @@ impl Cluster {
         let now = jiff::Timestamp::now();
         let issued = self.api.authority().client(user, group, now)?;
         https_client::ask(self.port, "GET", path, Some((&issued.certificate, &issued.key)), None)
+    }
+
+    /// Ends klet, and leaves what a reboot would: files, but no sandbox, no container and
+    /// no mount of volumes. The test launches klet again.
+    pub fn power_off(&mut self) -> Result<()> {
+        self.node.klet.kill9()?;
+        let cri = self.node.cri();
+        for sandbox in cri.sandboxes()? {
+            let id = sandbox.id;
+            cri.block_on(async |cri| cri.stop_pod_sandbox(&id).await)?;
+            cri.block_on(async |cri| cri.remove_pod_sandbox(&id).await)?;
+        }
+        ensure!(self.node.instances()?.is_empty(), "containers are left");
+        for mount in host::mounts_below(&self.node.klet.root_dir())? {
+            process::run(Command::new("umount").arg(mount))?;
+        }
+        Ok(())
     }
 
     /// Creates a pod that is bound to the node; returns its uid.

@@ -52,6 +52,7 @@ pub struct Klet {
     flags: Vec<String>,
     host_name: bool,
     tools: Option<PathBuf>,
+    environment: Vec<(String, String)>,
 }
 
 impl Klet {
@@ -81,6 +82,7 @@ impl Klet {
             flags: Vec::new(),
             host_name: false,
             tools: None,
+            environment: Vec::new(),
         };
         klet.configure(Value::Null)?;
         Ok(klet)
@@ -122,6 +124,11 @@ impl Klet {
         self.tools = Some(dir.to_owned());
     }
 
+    /// Sets a variable of its environment, from the next launch on.
+    pub fn set_variable(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
     fn config(&self) -> Value {
         let mut config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -158,6 +165,7 @@ impl Klet {
     pub fn launch(&mut self) -> Result<()> {
         let mut command = Command::new(&self.options.binary);
         command.arg("kubelet").args(self.flags());
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if let Some(tools) = &self.tools {
             let usual = std::env::var_os("PATH").unwrap_or_default();
             let all = std::iter::once(tools.clone()).chain(std::env::split_paths(&usual));

@@ -13,6 +13,7 @@
 pub mod api_server;
 pub mod binaries;
 pub mod cleanup;
+pub mod client_hello;
 pub mod cluster;
 pub mod container_log;
 pub mod containerd;
@@ -30,6 +31,7 @@ pub mod https_client;
 pub mod huge_pages;
 pub mod image;
 pub mod klet;
+pub mod login;
 pub mod manifest;
 pub mod network_disks;
 pub mod node;

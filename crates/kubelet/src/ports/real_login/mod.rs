@@ -33,22 +33,36 @@ const RULE: &str = "type='signal',sender='org.freedesktop.login1',path='/org/fre
 /// The signal that has it read its configuration.
 const SIGHUP: i32 = 1;
 
+/// Where the system's bus is, if not at its usual place, as every D-Bus client has it.
+const ADDRESS: &str = "DBUS_SYSTEM_BUS_ADDRESS";
+
 /// logind.
 #[derive(Debug, Clone)]
 pub struct Logind {
-    socket: PathBuf,
-}
-
-impl Default for Logind {
-    fn default() -> Self {
-        Self::at(SYSTEM_BUS)
-    }
+    /// The bus's socket, or why there is none.
+    socket: Result<PathBuf, String>,
 }
 
 impl Logind {
+    /// Behind the machine's bus.
+    pub fn of_machine() -> Self {
+        let address = std::env::var_os(ADDRESS).filter(|address| !address.is_empty());
+        Self::named(address.map(|address| address.to_string_lossy().into_owned()).as_deref())
+    }
+
+    /// Behind the bus of this address, or at its usual place.
+    fn named(address: Option<&str>) -> Self {
+        let Some(address) = address else { return Self::at(SYSTEM_BUS) };
+        let socket = dbus::socket_of(address).map(PathBuf::from);
+        let socket = socket.ok_or_else(|| {
+            format!("{ADDRESS}={address} names no socket that can be used; unset it")
+        });
+        Self { socket }
+    }
+
     /// Behind the bus at this socket.
     pub fn at(socket: impl Into<PathBuf>) -> Self {
-        Self { socket: socket.into() }
+        Self { socket: Ok(socket.into()) }
     }
 }
 
@@ -63,7 +77,8 @@ struct Session {
 #[async_trait]
 impl LoginManager for Logind {
     async fn open(&self) -> Result<Box<dyn LoginSession>, LoginError> {
-        let mut bus = Bus::open(&self.socket).await.map_err(|error| told("Hello", error))?;
+        let socket = self.socket.as_ref().map_err(|why| LoginError::Unreachable(why.clone()))?;
+        let mut bus = Bus::open(socket).await.map_err(|error| told("Hello", error))?;
         let rule = Body::default().text(RULE);
         bus.call(BUS, "AddMatch", &rule).await.map_err(|error| told("AddMatch", error))?;
         let mut session = Session { bus, login: String::new(), unsure: None };

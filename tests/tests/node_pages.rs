@@ -1,0 +1,71 @@
+//! Pages of the node's own API that few read: `/statusz`, `/flagz`, `/checkpoint`.
+
+// Real processes take real time.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+use anyhow::{Context, Result};
+use testkit::{ApiOptions, Cluster, PodManifest, https_client};
+
+const MASTERS: Option<&str> = Some("system:masters");
+
+#[test]
+fn a_node_tells_since_when_it_runs() -> Result<()> {
+    let gates = serde_json::json!({"featureGates": {"ComponentStatusz": true}});
+    let cluster = Cluster::start_with(ApiOptions::default(), gates)?;
+    let answer = cluster.node_get("admin", MASTERS, "/statusz")?;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let lines: Vec<&str> = answer.body.trim().lines().collect();
+    assert_eq!(lines.first(), Some(&"kubelet statusz"), "{}", answer.body);
+    let field = |name: &str| {
+        let found = lines.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        found.with_context(|| format!("no {name} in {}", answer.body))
+    };
+    // It has just been started, and is of the version that the node's object names.
+    assert!(field("Up")?.starts_with("0 hr 0"), "{}", answer.body);
+    let name = cluster.node.klet.node_name();
+    let node = cluster.node.eventually("the node to be registered", || {
+        cluster.api.object("nodes", "", name).context("no node")
+    })?;
+    let version = node["status"]["nodeInfo"]["kubeletVersion"].as_str().context("no version")?;
+    assert_eq!(version.trim_start_matches('v'), field("Binary version")?);
+    assert!(field("Paths")?.contains("/healthz"), "{}", answer.body);
+    assert_eq!(cluster.node_get("somebody", None, "/statusz")?.status, 403);
+    let without = https_client::ask(cluster.port, "GET", "/statusz", None, None)?;
+    assert_eq!(without.status, 401, "{}", without.body);
+    Ok(())
+}
+
+#[test]
+fn a_runtime_that_makes_no_checkpoints_says_so() -> Result<()> {
+    let cluster = Cluster::start()?;
+    let script = "trap 'exit 0' TERM; while true; do sleep 0.1; done";
+    cluster.create_pod(&PodManifest::script("web", script))?;
+    cluster.wait_ready("web")?;
+    let before = cluster.node.instances()?;
+    let own = cluster.api.authority().client("admin", MASTERS, jiff::Timestamp::now())?;
+    let post = |path: &str| {
+        let identity = Some((own.certificate.as_str(), own.key.as_str()));
+        https_client::ask(cluster.port, "POST", path, identity, None)
+    };
+    // containerd before 2.0 does not know the call; upstream says so with 500.
+    let answer = post("/checkpoint/default/web/main")?;
+    let version = cluster.node.cri().block_on(async |cri| cri.version().await)?.runtime_version;
+    if version.trim_start_matches('v').starts_with("1.") {
+        assert_eq!(answer.status, 500, "{}", answer.body);
+        let begin = "checkpointing of default/web/main failed (";
+        assert!(answer.body.starts_with(begin), "{}", answer.body);
+        assert!(answer.body.contains("CheckpointContainer"), "{}", answer.body);
+    } else {
+        assert!([200, 500].contains(&answer.status), "{}: {}", answer.status, answer.body);
+    }
+    for (path, says) in [
+        ("/checkpoint/default/none/main", "pod does not exist"),
+        ("/checkpoint/default/web/other", "container other does not exist"),
+    ] {
+        let answer = post(path)?;
+        assert_eq!((answer.status, answer.body.trim()), (404, says), "{path}");
+    }
+    assert_eq!(cluster.node_get("admin", MASTERS, "/checkpoint/default/web/main")?.status, 405);
+    assert_eq!(cluster.node.instances()?, before, "nobody was disturbed");
+    Ok(())
+}
