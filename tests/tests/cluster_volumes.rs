@@ -2,6 +2,7 @@
 //! claims and attaches volumes; everything else is real.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -165,26 +166,25 @@ fn a_volume_is_attached_mounted_and_let_go() -> Result<()> {
     assert_eq!(asked.volume_context.get("colour").map(String::as_str), Some("blue"));
     assert!(!asked.volume_context.contains_key("csi.storage.k8s.io/pod.name"), "nobody asked");
 
+    let word = cluster.node.run_in("web", "main", "cat /data/word")?;
+    ensure!(!word.is_empty(), "it is what the pod wrote");
+    let kept = driver.volume_dir("vol-1").join("word");
+    assert_eq!(fs::read_to_string(&kept)?, word);
+
     // Another life of the agent goes on telling what is in use, and disturbs nothing.
-    let before = cluster.node.instances()?;
-    cluster.node.klet.kill9()?;
-    cluster.node.klet.restart()?;
+    cluster.node.survive_kill()?;
     cluster.wait_ready("web")?;
-    assert_eq!(cluster.node.instances()?, before);
     wait_in_use(&cluster, &[&unique_name("vol-1")])?;
+    assert_eq!(cluster.node.run_in("web", "main", "cat /data/word")?, word);
 
     cluster.delete_pod("web", None)?;
-    cluster.wait_gone("web")?;
+    cluster.wait_no_trace("web", &uid)?;
+    assert_eq!(fs::read_to_string(&kept)?, word, "data outlives the pod");
     wait_in_use(&cluster, &[])?;
     assert_eq!(driver.requests::<NodeUnpublishVolumeRequest>().len(), 1);
     assert_eq!(driver.requests::<NodeUnstageVolumeRequest>().len(), 1, "before it was told");
     assert!(driver.mounts_of("vol-1")?.is_empty());
     set_attached(&cluster, json!([]))?;
-    let dir = cluster.node.klet.root_dir().join("pods").join(&uid);
-    cluster.node.eventually("nothing to be left", || {
-        ensure!(!dir.exists(), "{} is there", dir.display());
-        Ok(())
-    })?;
 
     driver.deregister();
     cluster.node.eventually("the driver to be listed no more", || {
@@ -297,4 +297,45 @@ fn without_its_csi_node_the_node_is_not_ready() -> Result<()> {
     ready(&cluster, "False", "failed to initialize CSINode: ")?;
     cluster.api.ask(Call::patch(&place, Patch::Merge, json!({"rules": rules})))?;
     ready(&cluster, "True", "kubelet is posting ready status")
+}
+
+/// A claim that the pod's own spec describes; the cluster makes it, and a volume for it.
+#[test]
+fn a_volume_that_is_made_for_its_pod() -> Result<()> {
+    let mut cluster = Cluster::start()?;
+    let mut driver = driver(&cluster, CsiOptions::default())?;
+    driver.register()?;
+    let object = json!({"metadata": {"name": DRIVER}, "spec": {"attachRequired": false}});
+    cluster.api.ask(Call::post(&path(STORAGE, "", &["csidrivers"]), object))?;
+    let (name, claim) = ("ephemeral-claim", "ephemeral-claim-scratch");
+    let uid = cluster.apply_example(name)?;
+    let pod = cluster.pod(name).context("no pod")?;
+    let spec = &pod["spec"]["volumes"][0]["ephemeral"]["volumeClaimTemplate"]["spec"];
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid,
+        "controller": true});
+    let metadata = json!({"name": claim, "ownerReferences": [owner]});
+    cluster.create("persistentvolumeclaims", json!({"metadata": metadata, "spec": spec}))?;
+    let class = json!({"storageClassName": "standard"});
+    bind(&cluster, claim, "pv-1", "vol-1", class)?;
+    cluster.node.wait_word(name, "count", "1")?;
+    cluster.wait_ready(name)?;
+    let read = "cat /scratch/starts";
+    assert_eq!(cluster.node.run_in(name, "count", read)?, "start\n");
+    let kept = driver.volume_dir("vol-1").join("starts");
+    assert_eq!(fs::read_to_string(&kept)?, "start\n");
+
+    let mounted = driver.mounts_of("vol-1")?;
+    cluster.node.survive_kill()?;
+    cluster.wait_ready(name)?;
+    cluster.node.run_in(name, "count", "echo later >>/scratch/starts")?;
+    assert_eq!(fs::read_to_string(&kept)?, "start\nlater\n");
+    assert_eq!(driver.mounts_of("vol-1")?, mounted, "no more than before");
+
+    // The agent is killed while the pod is to go.
+    cluster.delete_pod(name, None)?;
+    cluster.node.klet.kill9()?;
+    cluster.node.klet.restart()?;
+    cluster.wait_no_trace(name, &uid)?;
+    ensure!(driver.mounts_of("vol-1")?.is_empty(), "it is still mounted");
+    Ok(())
 }
