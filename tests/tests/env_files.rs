@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use testkit::{Node, PodManifest, binaries};
+use testkit::{Node, PodManifest};
 
 fn from_file(name: &str, path: &str, key: &str, optional: bool) -> Value {
     let file = json!({"volumeName": "shared", "path": path, "key": key, "optional": optional});
@@ -101,8 +101,7 @@ fn a_container_waits_for_its_file() -> Result<()> {
 #[test]
 fn the_example_runs() -> Result<()> {
     let node = Node::start()?;
-    let path = binaries::workspace().join("examples/volumes/env-file.yaml");
-    node.manifests.put("env-file.yaml", fs::read_to_string(path)?)?;
+    node.manifests.put_example("env-file", &[])?;
     node.wait_word("env-file", "show", "this is Linux")?;
     Ok(())
 }

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use testkit::disk::LoopDevice;
 use testkit::network_disks::{FcLink, NetworkDisks};
-use testkit::{Node, NodeOptions, PodManifest, binaries, host};
+use testkit::{Node, NodeOptions, PodManifest, host};
 
 /// A node whose tools are stand-ins.
 fn node() -> Result<(Node, NetworkDisks)> {
@@ -331,15 +331,7 @@ fn what_an_upstream_kubelet_left_is_undone() -> Result<()> {
 #[test]
 fn the_examples_run() -> Result<()> {
     let (node, disks) = node()?;
-    let put = |file: &str, changes: &[(&str, &str)]| -> Result<()> {
-        let path = binaries::workspace().join("examples/volumes").join(file);
-        let mut text = fs::read_to_string(path)?;
-        for (from, to) in changes {
-            ensure!(text.contains(from), "{file} has no {from}");
-            text = text.replace(from, to);
-        }
-        node.manifests.put(file, text)
-    };
+    let put = |name: &str, changes: &[(&str, &str)]| node.manifests.put_example(name, changes);
     let images = ["a.img", "b.img", "c.img", "d.img"].map(|name| loop_device(&node, name));
     let [far, fibre, disk, block] = images;
     let (far, fibre, disk, block) = (far?, fibre?, disk?, block?);
@@ -348,11 +340,11 @@ fn the_examples_run() -> Result<()> {
     let link = FcLink::to(fibre.path())?;
     fs::create_dir_all(disks.export("/exports/data"))?;
     let text = |path: &Path| path.display().to_string();
-    put("nfs.yaml", &[])?;
-    put("iscsi.yaml", &[("iqn.2003-01.com.example:disk", disks.iqn())])?;
-    put("fc.yaml", &[("500a0982991b8dc5", link.wwn())])?;
-    put("local-disk.yaml", &[("/dev/sdx", &text(disk.path()))])?;
-    put("block-device.yaml", &[("/dev/sdx", &text(block.path()))])?;
+    put("nfs", &[])?;
+    put("iscsi", &[("iqn.2003-01.com.example:disk", disks.iqn())])?;
+    put("fc", &[("500a0982991b8dc5", link.wwn())])?;
+    put("local-disk", &[("/dev/sdx", &text(disk.path()))])?;
+    put("block-device", &[("/dev/sdx", &text(block.path()))])?;
     for name in ["nfs", "iscsi", "fc", "local-disk"] {
         node.wait_word(name, "count", "1")?;
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use testkit::{Image, Node, PodManifest, Registry, binaries, registry};
+use testkit::{Image, Node, PodManifest, Registry, registry};
 
 /// Time for a pod to start once nothing keeps it, on a busy machine.
 const PROMPT: Duration = Duration::from_secs(5);
@@ -326,10 +326,8 @@ fn a_pull_secret_opens_the_registry() -> Result<()> {
 #[test]
 fn the_examples_run() -> Result<()> {
     let node = Node::start()?;
-    let dir = binaries::workspace().join("examples/volumes");
     for name in ["config-map", "secret", "downward-api", "projected"] {
-        let path = dir.join(format!("{name}.yaml"));
-        node.manifests.put(&format!("{name}.yaml"), fs::read_to_string(path)?)?;
+        node.manifests.put_example(name, &[])?;
     }
     node.wait_word("config-map", "show", "color = blue")?;
     node.wait_word("secret", "show", "the token has 16 characters")?;
