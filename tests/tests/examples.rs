@@ -1,5 +1,7 @@
-//! The manifests in `examples/pods` do what they and the guide say.
+//! The manifests in `examples/pods` do what they and the guide say, and those in
+//! `examples/volumes` are each run by the test of what they show.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 
@@ -53,6 +55,49 @@ fn they_run_as_documented() -> Result<()> {
         "Seccomp:\t2",
     ] {
         ensure!(said.iter().any(|said| said == line), "{line:?} is not in {said:#?}");
+    }
+    Ok(())
+}
+
+/// The test that runs an example of volumes, by the example's name.
+const VOLUMES: [(&str, &str); 23] = [
+    ("block-device", "network_disks"),
+    ("config-map", "payload_volumes"),
+    ("csi-block", "block"),
+    ("csi-claim", "csi"),
+    ("csi-inline", "csi"),
+    ("downward-api", "payload_volumes"),
+    ("env-file", "env_files"),
+    ("ephemeral-claim", "cluster_volumes"),
+    ("fc", "network_disks"),
+    ("host-directory", "volumes"),
+    ("host-path-claim", "claims"),
+    ("huge-pages", "huge_pages"),
+    ("image", "images"),
+    ("iscsi", "network_disks"),
+    ("local-claim", "claims"),
+    ("local-disk", "network_disks"),
+    ("nfs", "network_disks"),
+    ("pod-certificate", "cluster_bundles"),
+    ("projected", "payload_volumes"),
+    ("secret", "payload_volumes"),
+    ("service-account-token", "token_volumes"),
+    ("shared-scratch", "volumes"),
+    ("trust-bundle", "cluster_bundles"),
+];
+
+#[test]
+fn every_example_of_volumes_is_run_by_a_test() -> Result<()> {
+    let root = binaries::workspace();
+    let mut files = BTreeSet::new();
+    for entry in fs::read_dir(root.join("examples/volumes"))? {
+        files.insert(entry?.file_name().to_string_lossy().into_owned());
+    }
+    let known = VOLUMES.map(|(name, _)| format!("{name}.yaml"));
+    assert_eq!(files, BTreeSet::from(known), "an example that no test here is known to run");
+    for (name, test) in VOLUMES {
+        let source = fs::read_to_string(root.join(format!("tests/tests/{test}.rs")))?;
+        ensure!(source.contains(&format!("\"{name}\"")), "{test}.rs does not name {name}");
     }
     Ok(())
 }
