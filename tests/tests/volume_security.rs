@@ -2,16 +2,18 @@
 //! host outside of their volumes stays as it is. Named after the holes that were
 //! found upstream, where there was one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use api_client::{Call, path};
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::{Value, json};
-use testkit::{Node, PodManifest};
+use testkit::{Cluster, Node, PodManifest};
 
 /// A directory of the host that nothing may touch.
 struct Canary {
@@ -71,12 +73,28 @@ fn volume_dir(node: &Node, uid: &str, plugin: &str, name: &str) -> PathBuf {
     pods.join(uid).join("volumes").join(format!("kubernetes.io~{plugin}")).join(name)
 }
 
-/// Swaps a directory of the volume for a link out of it, for ever, while klet
-/// binds that directory for other containers.
 #[test]
 fn cve_2017_1002101_and_cve_2021_25741_a_sub_path_that_becomes_a_link() -> Result<()> {
+    race_sub_paths(&Node::start()?, &json!({"emptyDir": {}}))
+}
+
+/// The same race in a directory of the host, where nothing is the agent's own.
+#[test]
+fn a_sub_path_of_the_host_that_becomes_a_link() -> Result<()> {
     let node = Node::start()?;
-    let canary = Canary::new(&node)?;
+    let shared = node.containerd.dir().join("shared");
+    let source = json!({"hostPath": {"path": shared, "type": "DirectoryOrCreate"}});
+    race_sub_paths(&node, &source)?;
+    ensure!(shared.is_dir(), "it is the host's, and stays");
+    Ok(())
+}
+
+/// A container swaps a directory of the volume for a link out of it, for ever, while
+/// klet binds that directory for other containers.
+fn race_sub_paths(node: &Node, source: &Value) -> Result<()> {
+    let canary = Canary::new(node)?;
+    let mut volume = source.clone();
+    volume["name"] = json!("v");
     // What klet makes where nothing is at the moment is replaced in the next round.
     let race = format!(
         "cd /v; mkdir real; ln -s {} link; while true; do \
@@ -85,7 +103,7 @@ fn cve_2017_1002101_and_cve_2021_25741_a_sub_path_that_becomes_a_link() -> Resul
     );
     let look = "echo looked >>/seen/looks; cat /part/word >>/seen/stolen; exit 1";
     let mut pod = PodManifest::new("evil")
-        .spec("volumes", json!([{"name": "v", "emptyDir": {}}, {"name": "seen", "emptyDir": {}}]))
+        .spec("volumes", json!([volume, {"name": "seen", "emptyDir": {}}]))
         .grace(0)
         .container("racer", &race)
         .with("volumeMounts", mounts(&[("v", "/v")]));
@@ -97,19 +115,32 @@ fn cve_2017_1002101_and_cve_2021_25741_a_sub_path_that_becomes_a_link() -> Resul
     node.manifests.put_pod(&pod)?;
     let uid = node.eventually("the race to be won and lost", || {
         let uid = node.pod("evil")?.uid;
-        let seen = volume_dir(&node, &uid, "empty-dir", "seen");
+        let seen = volume_dir(node, &uid, "empty-dir", "seen");
         let looks = fs::read_to_string(seen.join("looks"))?.lines().count();
         let log = fs::read_to_string(node.klet.log_path())?;
         let refused = log.matches("sub path not bound").count();
         ensure!(looks >= 3 && refused >= 3, "{looks} looked, {refused} were refused");
         Ok(uid)
     })?;
-    let stolen = volume_dir(&node, &uid, "empty-dir", "seen").join("stolen");
+    let stolen = volume_dir(node, &uid, "empty-dir", "seen").join("stolen");
     assert_eq!(fs::read_to_string(stolen)?, "", "what lies outside of the volume was read");
     canary.check()?;
     node.manifests.remove_pod("evil")?;
     node.wait_no_trace("evil", &uid)?;
     canary.check()
+}
+
+/// Directories of published files: not the links that somebody puts beside them.
+fn versions(dir: &Path) -> Result<BTreeSet<OsString>> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        // One may have gone since.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.insert(entry.file_name());
+        }
+    }
+    Ok(found)
 }
 
 /// Somebody who can write where klet publishes files keeps putting links there.
@@ -136,6 +167,7 @@ fn cve_2017_1002102_links_appear_while_files_are_published() -> Result<()> {
         .spec("volumes", json!([{"name": "t", "hostPath": {"path": dir}}]));
     node.manifests.put_pod(&evil)?;
     let evil_uid = node.wait_running("evil")?.uid;
+    let mut seen = BTreeSet::new();
     for round in 1..=20 {
         let mut data = json!({"word": format!("{round}")});
         if round % 2 == 0 {
@@ -143,7 +175,9 @@ fn cve_2017_1002102_links_appear_while_files_are_published() -> Result<()> {
         }
         node.manifests.put("conf.json", config_map(data))?;
         std::thread::sleep(Duration::from_millis(150));
+        seen.append(&mut versions(&dir)?);
     }
+    ensure!(seen.len() >= 5, "the race was about {} versions only", seen.len());
     canary.check()?;
     node.manifests.remove_pod("evil")?;
     node.wait_no_trace("evil", &evil_uid)?;
@@ -212,6 +246,72 @@ fn cve_2023_3955_names_are_names() -> Result<()> {
         assert_eq!(node.in_runtime(name)?, (vec![], vec![]), "{name} runs");
     }
     assert!(!mark.exists());
+    canary.check()
+}
+
+/// Keys that would be the canary's file, or the publisher's own names.
+fn climbing_keys(canary: &Canary) -> [String; 5] {
+    let word = canary.root.join("word").display().to_string();
+    let up = format!("{}{}", "..".to_owned() + &"/..".repeat(20), word);
+    ["..".to_owned(), "../x".to_owned(), "..data".to_owned(), word, up]
+}
+
+fn conf_pod(name: &str, map: &str) -> PodManifest {
+    PodManifest::script(name, "echo $(cat /conf/word); exec sleep 1000")
+        .grace(0)
+        .with("volumeMounts", mounts(&[("conf", "/conf")]))
+        .spec("volumes", json!([{"name": "conf", "configMap": {"name": map}}]))
+}
+
+/// Keys become names of files: a file of them all is refused, and its pod waits.
+#[test]
+fn a_config_map_key_that_climbs() -> Result<()> {
+    let node = Node::start()?;
+    let canary = Canary::new(&node)?;
+    node.manifests.put_pod(&conf_pod("web", "conf"))?;
+    for (number, key) in climbing_keys(&canary).into_iter().enumerate() {
+        let name = format!("conf-{number}.json");
+        node.manifests.put(&name, config_map(json!({ key.clone(): "pwned" })))?;
+        let file = node.manifests.path().join(&name);
+        node.wait_klet_logs(&format!("has no good version file={file:?}"))?;
+        canary.check()?;
+        assert_eq!(node.in_runtime("web")?, (vec![], vec![]), "{key:?} was mounted");
+    }
+    node.manifests.put("conf.json", config_map(json!({"word": "good"})))?;
+    node.wait_word("web", "main", "good")?;
+    let uid = node.pod("web")?.uid;
+    node.manifests.remove_pod("web")?;
+    node.wait_no_trace("web", &uid)?;
+    canary.check()
+}
+
+/// The same from an API server that lets any key pass, as this small one does.
+#[test]
+fn a_config_map_key_of_the_api_server_that_climbs() -> Result<()> {
+    let cluster = Cluster::start()?;
+    let canary = Canary::new(&cluster.node)?;
+    let mut pods = Vec::new();
+    for (number, key) in climbing_keys(&canary).into_iter().enumerate() {
+        let name = format!("map-{number}");
+        let data = json!({ key: "pwned" });
+        cluster.create("configmaps", json!({"metadata": {"name": name}, "data": data}))?;
+        pods.push((cluster.create_pod(&conf_pod(&name, &name))?, name));
+    }
+    for (uid, name) in &pods {
+        cluster.node.eventually(&format!("{name} to say why it waits"), || {
+            let events = cluster.api.ask(Call::get(&path("api/v1", "default", &["events"])))?;
+            let all = events["items"].as_array().cloned().unwrap_or_default();
+            let told = all.iter().any(|event| {
+                event["involvedObject"]["uid"] == uid.as_str() && event["reason"] == "FailedMount"
+            });
+            ensure!(told, "{all:#?}");
+            Ok(())
+        })?;
+        assert_eq!(cluster.node.in_runtime(name)?.1, vec![], "{name} has a container");
+        canary.check()?;
+        cluster.delete_pod(name, Some(0))?;
+    }
+    pods.iter().try_for_each(|(uid, name)| cluster.wait_no_trace(name, uid))?;
     canary.check()
 }
 
