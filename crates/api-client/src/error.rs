@@ -85,6 +85,13 @@ impl ApiError {
         self.code() == Some(410)
     }
 
+    /// What was asked for lies in the future of the server, as after it was restored
+    /// from a backup.
+    pub fn is_ahead(&self) -> bool {
+        const WORDS: &str = "Too large resource version";
+        matches!(self, Self::Answered { code: 504, message, .. } if message.starts_with(WORDS))
+    }
+
     /// When the server wants to be asked again.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

@@ -144,7 +144,9 @@ impl Follower {
 
     fn fail(&mut self, error: ApiError) -> News {
         self.watch = None;
-        if error.is_expired() {
+        // What the server has forgotten, and what a server that was restored from a
+        // backup has never known, cannot be gone on from.
+        if error.is_expired() || error.is_ahead() {
             self.revision = None;
         }
         self.pause(error.retry_after());
@@ -335,6 +337,23 @@ mod tests {
         let times: Vec<u64> = asked.iter().map(|(at, _)| *at).collect();
         assert_eq!(times, [0, 800, 2400, 2400, 9400, 15800]);
         assert!(asked[5].1.ends_with("&limit=500"), "not from the server's memory: {asked:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_was_restored_is_listed_anew() {
+        let server = Arc::new(Scripted::default());
+        server.lists.lock().unwrap().extend([list("50", ""), list("7", "")]);
+        let message = "Too large resource version: 50, current: 7".to_owned();
+        let reason = "Timeout".to_owned();
+        let ahead = ApiError::Answered { code: 504, reason, message, retry_after: None };
+        let busy = answered(504, None);
+        server.watches.lock().unwrap().extend([Err(busy), Err(ahead)]);
+        let mut follower = follower(&server);
+        assert_eq!(follower.next().await, News::All(vec![object("50")]));
+        assert!(matches!(follower.next().await, News::Failing(_)), "a slow server");
+        assert!(matches!(follower.next().await, News::Failing(_)), "it has gone back");
+        assert_eq!(follower.next().await, News::All(vec![object("7")]));
+        assert_eq!(server.asked.lock().unwrap().len(), 4, "listed once for it");
     }
 
     #[tokio::test(start_paused = true)]

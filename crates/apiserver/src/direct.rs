@@ -14,7 +14,7 @@ use hyper::header::{CONTENT_TYPE, RETRY_AFTER};
 use serde_json::Value;
 
 use crate::auth::{Authenticator, Authorizer, TokenIssuer};
-use crate::http_api::{Api, ApiParts, Body, Clock, Peer, Response};
+use crate::http_api::{Api, ApiParts, Body, Clock, Peer, Randomness, Response, system_randomness};
 use crate::{Store, User};
 
 /// An API and who asks it.
@@ -35,6 +35,19 @@ impl Direct {
     /// # Errors
     /// A key for tokens cannot be made, or what every cluster has cannot be stored.
     pub fn alone(clock: Clock, remembered_changes: usize) -> Result<Self, crate::StartError> {
+        Self::with_randomness(clock, remembered_changes, system_randomness())
+    }
+
+    /// The same, whose uids and names are drawn from elsewhere, so that they can be
+    /// the same each time.
+    ///
+    /// # Errors
+    /// As for [`Direct::alone`].
+    pub fn with_randomness(
+        clock: Clock,
+        remembered_changes: usize,
+        random: Randomness,
+    ) -> Result<Self, crate::StartError> {
         let store = Arc::new(Store::new(remembered_changes));
         let issuer = TokenIssuer::generate("https://kubernetes.default.svc")?;
         let api = Arc::new(Api::new(ApiParts {
@@ -44,6 +57,7 @@ impl Direct {
             clock,
             ca_pem: String::new(),
             mounts_tokens: false,
+            random,
         }));
         api.bootstrap()?;
         let groups = vec!["system:masters".to_owned()];

@@ -140,6 +140,10 @@ impl State {
             faults.runtime_down_weight,
             faults.stream_break_weight,
             faults.wall_jump_weight,
+            faults.api.down_weight,
+            faults.api.restart_weight,
+            faults.api.restore_weight,
+            faults.api.skew_weight,
         ];
         let total: u32 = weights.iter().sum();
         if total == 0 {
@@ -167,6 +171,7 @@ impl State {
                 self.note("", "event streams break".to_owned());
                 self.break_streams();
             }
+            7.. => self.trouble_api(act - 7),
             _ => {
                 let by = SignedDuration::from_secs(self.rng.random_range(-10_000..10_000));
                 self.jump_wall(by);
@@ -176,6 +181,10 @@ impl State {
     }
 
     fn churn(&mut self, publishing: &Publishing) -> Step {
+        if self.api.is_some() {
+            self.churn_api();
+            return Step::Done;
+        }
         if self.faults.features.objects && self.rng.random_bool(0.2) {
             self.churn_config(publishing);
             return Step::Done;

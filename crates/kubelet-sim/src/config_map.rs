@@ -20,6 +20,9 @@ const FILE: &str = "config.json";
 impl State {
     /// Writes the ConfigMap.
     pub(crate) fn publish_config(&mut self, publishing: &Publishing, version: u64) {
+        if self.api.is_some() {
+            return self.put_api_config(version);
+        }
         let manifest = json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::api::ApiFaults;
 use crate::container_template::Features;
 
 /// How the runtime offers life-cycle events for a whole run.
@@ -81,6 +82,8 @@ pub struct Faults {
     pub features: Features,
     /// Work on a volume fails before it has any effect.
     pub volume_error: f64,
+    /// What goes wrong with the API server of a node in a cluster.
+    pub api: ApiFaults,
 }
 
 impl Faults {
@@ -116,6 +119,7 @@ impl Faults {
             cgroup_error: 0.0,
             features: Features::default(),
             volume_error: 0.0,
+            api: ApiFaults::none(),
         }
     }
 
@@ -161,6 +165,28 @@ impl Faults {
                 ..Features::swarm(&mut rng)
             },
             volume_error: rate(&mut rng, 0.3),
+            api: ApiFaults::none(),
+        }
+    }
+
+    /// The same for a node in a cluster: its server fails, and in half of the seeds
+    /// everything else as well.
+    pub fn cluster_swarm(seed: u64) -> Self {
+        let swarm = Self::swarm(seed);
+        // Deadlines and claims of CSI volumes are simulated for nodes of their own.
+        let features = Features { deadlines: false, csi: false, ..swarm.features };
+        let api = ApiFaults::swarm(seed);
+        match seed.is_multiple_of(2) {
+            true => Self { features, api, ..swarm },
+            false => Self {
+                features,
+                api,
+                crash_weight: swarm.crash_weight,
+                crash_at_call: swarm.crash_at_call,
+                churn_weight: swarm.churn_weight,
+                latency_max: swarm.latency_max,
+                ..Self::none()
+            },
         }
     }
 

@@ -11,6 +11,7 @@
 
 mod agent;
 mod answers;
+mod api;
 mod chaos;
 pub mod checkers;
 mod config_map;
@@ -37,6 +38,7 @@ mod volume_rules;
 mod volume_template;
 mod world;
 
+pub use api::ApiFaults;
 pub use container_template::{
     ContainerTemplate, Features, OwnRestart, ProbeRole, ProbeTemplate, Way,
 };

@@ -22,6 +22,8 @@ pub enum Place {
     File(String),
     /// An item of the list at the URL.
     Url(usize),
+    /// The pod of this name at the API server.
+    Api(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +46,8 @@ struct Revision {
     first_at: Duration,
     published_at: Duration,
     gone_at: Duration,
+    /// It went from the API server, and the agent has not heard of it yet.
+    unheard: bool,
 }
 
 /// The record of manifests.
@@ -92,9 +96,54 @@ impl Oracle {
                 first_at,
                 published_at: now,
                 gone_at: now,
+                unheard: false,
             },
         );
         template
+    }
+
+    /// The number of the next text.
+    pub fn next_revision(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// A text by its number.
+    pub fn template(&self, revision: u64) -> Option<&PodTemplate> {
+        self.revisions.get(&revision).map(|entry| &entry.template)
+    }
+
+    /// The agent hears of a pod of the API server: which text it has, or that it is
+    /// gone, and whether it is to end. What it had before counts until then.
+    pub fn hear(&mut self, uid: &str, revision: Option<u64>, ends: bool, now: Duration) {
+        self.known.extend(revision);
+        for (number, entry) in &mut self.revisions {
+            let its = entry.template.fixed_uid.as_deref() == Some(uid);
+            let over = ends || revision.is_some_and(|revision| revision != *number);
+            if its && entry.unheard && over {
+                (entry.unheard, entry.gone_at) = (false, now);
+                entry.shaken_at = Some(now);
+            }
+        }
+    }
+
+    /// Uids of pods whose end, or change, the agent has not heard of.
+    pub fn unheard(&self) -> BTreeSet<String> {
+        let unheard = self.revisions.values().filter(|entry| entry.unheard);
+        unheard.filter_map(|entry| entry.template.fixed_uid.clone()).collect()
+    }
+
+    /// Places at the API server that have a pod.
+    pub fn api_places(&self) -> BTreeSet<Place> {
+        let wanted = self.revisions.values().filter(|entry| entry.wanted == Wanted::Yes);
+        let places = wanted.map(|entry| entry.place.clone());
+        places.filter(|place| matches!(place, Place::Api(_))).collect()
+    }
+
+    /// Is this the text of a pod of the API server?
+    pub fn is_of_api(&self, revision: u64) -> bool {
+        let entry = self.revisions.get(&revision);
+        entry.is_some_and(|entry| matches!(entry.place, Place::Api(_)))
     }
 
     /// The agent starts: all that it knew is lost.
@@ -236,8 +285,8 @@ impl Oracle {
     /// Do the manifests explain making a sandbox or starting a container of
     /// this revision now?
     pub fn explains_start(&self, revision: u64, now: Duration) -> bool {
-        self.kin(revision)
-            .any(|entry| entry.wanted != Wanted::No || entry.gone_at + START_LAG >= now)
+        let gone = |entry: &Revision| entry.wanted == Wanted::No && !entry.unheard;
+        self.kin(revision).any(|entry| !gone(entry) || entry.gone_at + START_LAG >= now)
     }
 
     /// Every text that a pod made from this revision may follow.
@@ -290,6 +339,7 @@ impl Oracle {
                 entry.wanted = Wanted::No;
                 entry.gone_at = now;
                 entry.shaken_at = Some(now);
+                entry.unheard = matches!(place, Place::Api(_));
             }
         }
     }

@@ -19,9 +19,6 @@ use tracing_subscriber::{fmt, registry};
 use crate::faults::Faults;
 use crate::sim::SimWorld;
 
-/// Seeds run by default.
-const SEEDS: u64 = 1_000;
-
 /// Every so many seeds end with one more restart of the agent.
 const FLAP_EVERY: u64 = 3;
 
@@ -45,10 +42,9 @@ pub fn show_agent_log() {
     let _ = registry().with(filter).with(lines).try_init();
 }
 
-/// How many seeds to run.
-pub fn seed_count() -> u64 {
-    let asked = std::env::var("KLET_SIM_SEEDS").ok();
-    asked.and_then(|text| text.parse().ok()).unwrap_or(SEEDS)
+/// How many seeds to run, if the environment says so.
+pub fn seed_count() -> Option<u64> {
+    std::env::var("KLET_SIM_SEEDS").ok()?.parse().ok()
 }
 
 /// The first of the seeds to run.
@@ -60,6 +56,11 @@ pub fn first_seed() -> u64 {
 /// The one line that replays a seed.
 pub fn replay_line(seed: u64) -> String {
     format!("replay: KLET_SIM_SEED={seed} cargo test -p kubelet-sim replay -- --nocapture")
+}
+
+/// The same for a seed of a node in a cluster.
+pub fn cluster_replay_line(seed: u64) -> String {
+    format!("replay: KLET_SIM_SEED={seed} cargo test -p kubelet-sim cluster_replay -- --nocapture")
 }
 
 /// Runs one seed to its end; panics if a rule is broken. Returns the digest and
@@ -78,6 +79,22 @@ pub fn run_seed(seed: u64) -> (u64, u64) {
     world.digest()
 }
 
+/// The same for a node in a cluster, whose API server fails.
+pub fn run_cluster_seed(seed: u64) -> (u64, u64) {
+    let mut rng = StdRng::seed_from_u64(seed ^ 0xc105_7e12);
+    let churn = rng.random_range(3..30);
+    let time = match rng.random_range(0..20) {
+        0 => 4_000,
+        _ => rng.random_range(60..600),
+    };
+    let mut world =
+        SimWorld::new(seed).in_cluster().churn(churn).faults(Faults::cluster_swarm(seed));
+    world.start_agent();
+    world.run_for(Duration::from_secs(time));
+    world.heal().run_until_idle();
+    world.digest()
+}
+
 /// The first failure among many seeds.
 #[derive(Debug, Clone)]
 pub struct Failure {
@@ -90,6 +107,7 @@ pub struct Failure {
 /// Runs seeds drawn from `next` on every core until it has no more or one
 /// fails; `progress` is told after each.
 pub fn run_many(
+    run: fn(u64) -> (u64, u64),
     next: impl Fn() -> Option<u64> + Sync,
     progress: impl Fn(u64) + Sync,
 ) -> Result<u64, Vec<Failure>> {
@@ -103,7 +121,7 @@ pub fn run_many(
                 while !stop.load(Ordering::Relaxed)
                     && let Some(seed) = next()
                 {
-                    if let Err(report) = run_caught(seed) {
+                    if let Err(report) = run_caught(run, seed) {
                         stop.store(!keep_going(), Ordering::Relaxed);
                         lock(&failures).push(Failure { seed, report });
                     }
@@ -125,8 +143,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
-fn run_caught(seed: u64) -> Result<(), String> {
-    let outcome = catch_unwind(AssertUnwindSafe(|| run_seed(seed)));
+fn run_caught(run: fn(u64) -> (u64, u64), seed: u64) -> Result<(), String> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(seed)));
     outcome.map(|_| ()).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         text.unwrap_or_else(|| format!("seed {seed} panicked\n{}", replay_line(seed)))

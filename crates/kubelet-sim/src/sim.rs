@@ -13,7 +13,8 @@ use rand::RngExt;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep_until};
 
-use crate::agent::RunningAgent;
+use crate::agent::{RunningAgent, stored_pod};
+use crate::api::ApiServer;
 use crate::chaos::{Publishing, Step};
 use crate::checkers::{self, Layout, ReportedPod};
 use crate::faults::Faults;
@@ -143,6 +144,19 @@ impl SimWorld {
         self
     }
 
+    /// The same node in a cluster: its pods come from an API server.
+    pub fn in_cluster(mut self) -> Self {
+        self.settings.static_pod_url = None;
+        self.settings.node_ips = vec!["10.0.0.1".to_owned()];
+        // No controller runs here that could attach volumes.
+        self.settings.controller_attaches = false;
+        {
+            let _guard = self.rt.enter();
+            self.world.lock().api = Some(ApiServer::new(self.seed));
+        }
+        self
+    }
+
     /// The same node without the URL source.
     pub fn without_url(mut self) -> Self {
         self.settings.static_pod_url = None;
@@ -167,6 +181,9 @@ impl SimWorld {
             let mut state = self.world.lock();
             state.crash_wanted = false;
             state.history.life = self.lives;
+            if let Some(server) = &mut state.api {
+                server.record.excuse_all();
+            }
             let now = state.now();
             state.oracle.begin_life(now);
             state.note("", format!("agent starts, life {}", self.lives));
@@ -305,6 +322,7 @@ impl SimWorld {
             let mut state = self.world.lock();
             state.note("", "heal".to_owned());
             state.faults = state.faults.healed();
+            state.bring_api();
             state.repair_manifests(&self.publishing);
         }
         self.start_agent();
@@ -389,7 +407,15 @@ impl SimWorld {
             links_dir: &self.settings.container_log_links_dir,
             backoff_max: self.settings.max_restart_period,
         };
-        checkers::unsettled(&self.world.lock(), &reported, layout)
+        let state = self.world.lock();
+        let wrong = checkers::unsettled(&state, &reported, layout);
+        wrong.or_else(|| {
+            // What the server holds is what the node reports.
+            let stored = state.api.as_ref()?.pods();
+            let stored: Vec<ReportedPod> = stored.iter().map(stored_pod).collect();
+            let wrong = checkers::unsettled(&state, &stored, layout)?;
+            Some(Violation { text: format!("at the server: {}", wrong.text), ..wrong })
+        })
     }
 
     /// What the agent reports; nothing while it is down.
@@ -425,7 +451,10 @@ impl SimWorld {
                 "replay: KLET_SIM_TRACE=1 cargo test -p kubelet-sim {test} -- --nocapture"
             );
         }
-        crate::seeds::replay_line(self.seed)
+        match self.world.lock().api.is_some() {
+            true => crate::seeds::cluster_replay_line(self.seed),
+            false => crate::seeds::replay_line(self.seed),
+        }
     }
 
     /// Panics as for a broken rule, with trace and replay line.

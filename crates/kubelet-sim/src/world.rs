@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::answers::Answers;
+use crate::api::ApiServer;
 use crate::faults::Faults;
 use crate::invariants::History;
 use crate::kills::Kills;
@@ -28,7 +29,7 @@ use crate::trace::Trace;
 use crate::volume_rules::VolumeHistory;
 
 /// Wall-clock time at the start of a run: 2026-01-01T00:00:00Z.
-const EPOCH_SECS: i64 = 1_767_225_600;
+pub(crate) const EPOCH_SECS: i64 = 1_767_225_600;
 
 /// The shared world.
 pub struct World {
@@ -52,6 +53,8 @@ pub(crate) struct State {
     pub(crate) page: WebPage,
     pub(crate) endpoints: Endpoints,
     pub(crate) oracle: Oracle,
+    /// The API server, for a node in a cluster.
+    pub(crate) api: Option<ApiServer>,
     /// What the ConfigMap says; `None` if there is none.
     pub(crate) config: Option<u64>,
     pub(crate) history: History,
@@ -122,6 +125,7 @@ impl World {
                 page: WebPage::default(),
                 endpoints: Endpoints::default(),
                 oracle: Oracle::default(),
+                api: None,
                 config: None,
                 history: History::default(),
                 courses: Courses::default(),

@@ -24,6 +24,20 @@ use crate::wire;
 /// What the time is.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
+/// Fills bytes at random.
+pub type Randomness = Arc<dyn Fn(&mut [u8]) + Send + Sync>;
+
+/// The system's randomness.
+pub fn system_randomness() -> Randomness {
+    let random = SystemRandom::new();
+    Arc::new(move |bytes| {
+        if random.fill(bytes).is_err() {
+            // The kernel's generator does not fail once it has started.
+            tracing::error!("the system has no randomness");
+        }
+    })
+}
+
 /// Who is at the other end of a connection, as far as TLS tells.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Peer {
@@ -45,6 +59,8 @@ pub struct ApiParts {
     pub ca_pem: String,
     /// Whether new pods are given a token of their service account.
     pub mounts_tokens: bool,
+    /// Randomness for uids and generated names.
+    pub random: Randomness,
 }
 
 /// The API.
@@ -55,7 +71,7 @@ pub struct Api {
     pub(super) clock: Clock,
     pub(super) ca_pem: String,
     pub(super) mounts_tokens: bool,
-    random: SystemRandom,
+    random: Randomness,
 }
 
 /// A request whose sender is known and allowed to send it.
@@ -70,8 +86,8 @@ pub(super) struct Call<'a> {
 impl Api {
     /// An API over a store. [`Api::bootstrap`] fills in what every cluster has.
     pub fn new(parts: ApiParts) -> Self {
-        let ApiParts { store, authenticator, authorizer, clock, ca_pem, mounts_tokens } = parts;
-        let random = SystemRandom::new();
+        let ApiParts { store, authenticator, authorizer, clock, ca_pem, mounts_tokens, random } =
+            parts;
         Self { store, authenticator, authorizer, clock, ca_pem, mounts_tokens, random }
     }
 
@@ -255,10 +271,7 @@ impl Api {
 
     fn random_bytes<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
-        if self.random.fill(&mut bytes).is_err() {
-            // The kernel's generator does not fail once it has started.
-            tracing::error!("the system has no randomness");
-        }
+        (self.random)(&mut bytes);
         bytes
     }
 }

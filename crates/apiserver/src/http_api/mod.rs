@@ -22,5 +22,5 @@ mod table;
 mod watch;
 mod write;
 
-pub use api::{Api, ApiParts, Clock, Peer};
+pub use api::{Api, ApiParts, Clock, Peer, Randomness, system_randomness};
 pub use response::{Body, Response};

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use crate::auth::{Authenticator, Authorizer, TokenError, TokenIssuer};
 use crate::certificates::{self, Authority, AuthorityError, CertificateController};
 use crate::error::ApiError;
-use crate::http_api::{Api, ApiParts};
+use crate::http_api::{Api, ApiParts, system_randomness};
 use crate::store::Store;
 
 pub use connection::{Handler, Wrap};
@@ -107,6 +107,7 @@ impl ApiServer {
             clock: settings.clock,
             ca_pem: authority.pem().to_owned(),
             mounts_tokens: settings.mounts_tokens,
+            random: system_randomness(),
         }));
         api.bootstrap()?;
         let handler = connection::handler(Arc::clone(&api), settings.wrap);

@@ -43,6 +43,16 @@ impl History {
         self.oldest = self.oldest.max(revision);
     }
 
+    /// Takes out the changes after a revision, newest first.
+    pub(super) fn take_newer(&mut self, than: u64) -> Vec<Arc<Change>> {
+        let mut taken = Vec::new();
+        while let Some(change) = self.changes.pop_back_if(|c| c.object.revision > than) {
+            self.bytes -= change.object.bytes.len();
+            taken.push(change);
+        }
+        taken
+    }
+
     fn drop_first(&mut self) {
         if let Some(change) = self.changes.pop_front() {
             self.bytes -= change.object.bytes.len();

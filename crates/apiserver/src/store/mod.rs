@@ -247,6 +247,28 @@ impl Store {
         inner.history.forget(revision);
     }
 
+    /// Goes back to what was stored at a revision, which is the newest again: as when
+    /// etcd is restored from a snapshot. Ends every watch.
+    ///
+    /// # Errors
+    /// [`StoreError::Expired`] and [`StoreError::Ahead`].
+    pub fn roll_back(&self, to: u64) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        inner.check_revision(to)?;
+        for change in inner.history.take_newer(to) {
+            let objects = inner.objects.entry(change.key.resource.clone()).or_default();
+            let place = (change.key.namespace.clone(), change.key.name.clone());
+            match &change.before {
+                Some(before) => drop(objects.insert(place, before.clone())),
+                None => drop(objects.remove(&place)),
+            }
+        }
+        inner.revision = to;
+        inner.changed.values_mut().for_each(|changed| *changed = (*changed).min(to));
+        inner.watchers.clear();
+        Ok(())
+    }
+
     /// Ends every watch, as when the process is about to end.
     pub fn cut_off(&self) {
         self.lock().watchers.clear();

@@ -49,6 +49,25 @@ fn the_past_can_be_listed_until_it_is_forgotten() {
 }
 
 #[test]
+fn a_restored_store_knows_nothing_of_what_came_after() {
+    let store = Arc::new(Store::new(10));
+    let a = store.create(&key("a"), json!({"v": 1})).unwrap();
+    store.create(&key("b"), json!({})).unwrap();
+    store.update(&key("a"), a.revision, json!({"v": 2})).unwrap();
+    let b = store.get(&key("b")).unwrap();
+    store.delete(&key("b"), b.revision).unwrap();
+    store.create(&key("c"), json!({})).unwrap();
+    assert!(matches!(store.roll_back(9), Err(StoreError::Ahead { .. })));
+    store.roll_back(3).unwrap();
+    let now = store.list("pods", "");
+    assert_eq!((names(&now), now.revision), (vec!["a", "b"], 3));
+    assert_eq!(now.items[0].1.value()["v"], 1);
+    assert!(matches!(store.watch("pods", "", Start::After(4)), Err(StoreError::Ahead { .. })));
+    assert_eq!(store.create(&key("d"), json!({})).unwrap().revision, 4);
+    assert_eq!(names(&store.list_at("pods", "", 2).unwrap()), ["a"]);
+}
+
+#[test]
 fn only_so_many_changes_are_remembered() {
     let store = Arc::new(Store::new(2));
     for name in ["a", "b", "c"] {

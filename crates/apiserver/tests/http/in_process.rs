@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::auth::{Authenticator, Authorizer, TokenIssuer};
-use apiserver::http_api::ApiParts;
+use apiserver::http_api::{ApiParts, system_randomness};
 use apiserver::{Api, Peer, Store, User};
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -24,6 +24,7 @@ pub fn api() -> Arc<Api> {
         clock: Arc::new(|| Timestamp::from_second(1000).unwrap()),
         ca_pem: String::new(),
         mounts_tokens: false,
+        random: system_randomness(),
     });
     api.bootstrap().unwrap();
     Arc::new(api)

@@ -12,6 +12,14 @@ use rand::{Rng, SeedableRng};
 /// How often progress is printed.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
+/// Half of the seeds are of nodes in a cluster.
+fn either(seed: u64) -> (u64, u64) {
+    match seed.is_multiple_of(4) || seed % 4 == 3 {
+        true => seeds::run_cluster_seed(seed),
+        false => seeds::run_seed(seed),
+    }
+}
+
 fn main() -> ExitCode {
     // Every soak should see other seeds; a failing one is printed, so the
     // quality of this start does not matter.
@@ -30,7 +38,7 @@ fn main() -> ExitCode {
             println!("{done} seeds in {}s, no failure", started.elapsed().as_secs());
         }
     };
-    match seeds::run_many(next, progress) {
+    match seeds::run_many(either, next, progress) {
         Ok(_) => ExitCode::SUCCESS,
         Err(failures) => {
             for failure in failures {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use kubelet_sim::{LiveContainer, PodTemplate, SimWorld};
 
 mod admission;
+mod api;
 mod csi;
 mod deadlines;
 mod hooks;

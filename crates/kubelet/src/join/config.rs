@@ -17,6 +17,7 @@ use crate::container_manager::{disk_bytes, machine_capacity};
 use crate::ports::{Clock as _, SystemClock};
 
 use super::certificates::{self, Credentials};
+use super::member::MemberSettings;
 
 /// Bytes of a kubeconfig that are read.
 const KUBECONFIG_MAX: u64 = 1 << 20;
@@ -57,20 +58,8 @@ pub enum JoinError {
 pub struct JoinSettings {
     /// How the API server is reached, and as whom.
     pub credentials: Credentials,
-    /// How the node presents itself.
-    pub node: NodeSettings,
-    /// What pods cannot have.
-    pub reserved: Reserved,
-    /// How ConfigMaps and Secrets are kept up to date.
-    pub strategy: Strategy,
-    /// How often objects are looked at that are not watched.
-    pub sync_frequency: Duration,
-    /// Events written in a second, and at once; none is no limit.
-    pub events: Option<(u32, u32)>,
-    /// Pods may have certificates that they trust.
-    pub trust_bundles: bool,
-    /// Pods may have certificates of their own.
-    pub pod_certificates: bool,
+    /// How the node takes part in it.
+    pub member: MemberSettings,
 }
 
 /// What flags and configuration say; `None` for a node on its own.
@@ -95,17 +84,19 @@ pub fn settings(
             wire.rotate_certificates.unwrap_or(false),
             SystemClock::new().wall(),
         )?,
-        node: node(config, flags, node_name, &gates),
-        reserved: reserved(config, flags),
-        strategy: match wire.config_map_and_secret_change_detection_strategy.as_deref() {
-            Some("Get") => Strategy::Get,
-            Some("Cache") => Strategy::Cache,
-            _ => Strategy::Watch,
+        member: MemberSettings {
+            node: node(config, flags, node_name, &gates),
+            reserved: reserved(config, flags),
+            strategy: match wire.config_map_and_secret_change_detection_strategy.as_deref() {
+                Some("Get") => Strategy::Get,
+                Some("Cache") => Strategy::Cache,
+                _ => Strategy::Watch,
+            },
+            sync_frequency: config.sync_frequency,
+            events: qps.map(|qps| (qps, count(wire.event_burst).unwrap_or(qps))),
+            trust_bundles: gates("ClusterTrustBundleProjection"),
+            pod_certificates: gates("PodCertificateRequest"),
         },
-        sync_frequency: config.sync_frequency,
-        events: qps.map(|qps| (qps, count(wire.event_burst).unwrap_or(qps))),
-        trust_bundles: gates("ClusterTrustBundleProjection"),
-        pod_certificates: gates("PodCertificateRequest"),
     }))
 }
 

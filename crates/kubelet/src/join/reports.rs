@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api_client::ApiClient;
 use async_trait::async_trait;
 use cluster::certificates::CertificateState;
 use cluster::events::{EventReport, Involved};
@@ -13,6 +12,7 @@ use kubelet_model::{EventObject, EventType};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::member::Reconnect;
 use crate::admission::{NodeNewsWriter, NodeView};
 use crate::events::{Event, NodeEvents};
 use crate::node_shutdown::ShutdownReader;
@@ -23,10 +23,10 @@ use crate::volume_manager::attach::Attachments;
 /// How soon the server is asked again for the Node.
 const NODE_RETRY: Duration = Duration::from_secs(2);
 
-/// Tells events, the runtime and the client.
+/// Tells events, the runtime and the connection.
 pub(super) struct NodeReports {
     pub(super) events: NodeEvents,
-    pub(super) client: ApiClient,
+    pub(super) reconnect: Reconnect,
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) attachments: Attachments,
 }
@@ -50,7 +50,7 @@ impl Reports for NodeReports {
     }
 
     async fn reconnect(&self) {
-        self.client.reconnect().await;
+        (self.reconnect)().await;
     }
 }
 
