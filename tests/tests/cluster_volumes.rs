@@ -483,11 +483,12 @@ fn a_volume_that_is_made_for_its_pod() -> Result<()> {
     let kept = driver.volume_dir("vol-1").join("starts");
     assert_eq!(fs::read_to_string(&kept)?, "start\n");
 
+    let mounted = driver.mounts_of("vol-1")?;
     cluster.node.survive_kill()?;
     cluster.wait_ready(name)?;
     cluster.node.run_in(name, "count", "echo later >>/scratch/starts")?;
     assert_eq!(fs::read_to_string(&kept)?, "start\nlater\n");
-    assert_eq!(driver.requests::<NodePublishVolumeRequest>().len(), 1, "it is mounted");
+    assert_eq!(driver.mounts_of("vol-1")?, mounted, "no more than before");
 
     // The agent is killed while the pod is to go.
     cluster.delete_pod(name, None)?;
