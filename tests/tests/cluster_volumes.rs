@@ -1,131 +1,25 @@
 //! Volumes of CSI drivers on a node of a cluster. The test is the controller that binds
 //! claims and attaches volumes; everything else is real.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use api_client::{Call, Patch, path};
 use apiserver::store::Key;
 use plugin_apis::csi::{
-    NodeExpandVolumeRequest, NodeGetInfoRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeGetInfoRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
     NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
 };
 use serde_json::{Value, json};
 use testkit::cluster::condition;
-use testkit::csi::{Code, CsiDriver, CsiOptions, Fault, NodeCapability, Rpc};
-use testkit::{ApiOptions, Cluster, PodManifest};
-
-const DRIVER: &str = "hostpath.klet.test";
-const STORAGE: &str = "apis/storage.k8s.io/v1";
-
-fn driver(cluster: &Cluster, options: CsiOptions) -> Result<CsiDriver> {
-    CsiDriver::start(&cluster.node.klet.root_dir().canonicalize()?, options)
-}
-
-fn unique_name(handle: &str) -> String {
-    format!("kubernetes.io/csi/{DRIVER}^{handle}")
-}
-
-fn node(cluster: &Cluster) -> Result<Value> {
-    cluster.api.object("nodes", "", cluster.node.klet.node_name()).context("no Node")
-}
-
-/// Waits for what the Node says of volumes in use.
-fn wait_in_use(cluster: &Cluster, expected: &[&str]) -> Result<()> {
-    cluster.node.eventually(&format!("{expected:?} to be in use"), || {
-        let node = node(cluster)?;
-        let said = node["status"].get("volumesInUse").cloned().unwrap_or(json!([]));
-        ensure!(said == json!(expected), "in use: {said}");
-        Ok(())
-    })
-}
-
-/// A volume with a claim that is bound to it.
-fn bind(cluster: &Cluster, claim: &str, volume: &str, handle: &str, more: Value) -> Result<()> {
-    let place = path("api/v1", "default", &["persistentvolumeclaims", claim]);
-    let found = cluster.api.object("persistentvolumeclaims", "default", claim);
-    let found = match found {
-        Some(found) => found,
-        None => {
-            let spec = json!({"accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": "1Gi"}}});
-            let object = json!({"metadata": {"name": claim}, "spec": spec});
-            cluster.create("persistentvolumeclaims", object)?
-        }
-    };
-    let uid = &found["metadata"]["uid"];
-    let mut spec = json!({
-        "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
-        "claimRef": {"namespace": "default", "name": claim, "uid": uid},
-        "csi": {"driver": DRIVER, "volumeHandle": handle, "volumeAttributes": {"colour": "blue"}},
-    });
-    for (key, value) in more.as_object().into_iter().flatten() {
-        spec[key] = value.clone();
-    }
-    let object = json!({"metadata": {"name": volume}, "spec": spec});
-    cluster.api.ask(Call::post(&path("api/v1", "", &["persistentvolumes"]), object))?;
-    let patch = json!({"spec": {"volumeName": volume}});
-    cluster.api.ask(Call::patch(&place, Patch::Merge, patch))?;
-    let patch = json!({"status": {"phase": "Bound"}});
-    cluster.api.ask(Call::patch(&format!("{place}/status"), Patch::Merge, patch)).map(drop)
-}
-
-/// Does what a cluster does to attach a volume: in its order.
-fn attach(cluster: &Cluster, volume: &str, handle: &str) -> Result<()> {
-    let node = cluster.node.klet.node_name();
-    let name = format!("csi-{}", sha256(&format!("{handle}{DRIVER}{node}"))?);
-    let object = json!({"metadata": {"name": name}, "spec": {"attacher": DRIVER,
-        "nodeName": node, "source": {"persistentVolumeName": volume}}});
-    cluster.api.ask(Call::post(&path(STORAGE, "", &["volumeattachments"]), object))?;
-    let place = path(STORAGE, "", &["volumeattachments", &name, "status"]);
-    let status = json!({"attached": true, "attachmentMetadata": {"device": "sdz"}});
-    cluster.api.ask(Call::patch(&place, Patch::Merge, json!({"status": status})))?;
-    set_attached(cluster, json!([{"name": unique_name(handle), "devicePath": ""}]))
-}
-
-fn set_attached(cluster: &Cluster, volumes: Value) -> Result<()> {
-    let place = path("api/v1", "", &["nodes", cluster.node.klet.node_name(), "status"]);
-    let patch = json!({"status": {"volumesAttached": volumes}});
-    cluster.api.ask(Call::patch(&place, Patch::Merge, patch)).map(drop)
-}
-
-fn sha256(text: &str) -> Result<String> {
-    let mut sum = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    sum.stdin.take().context("a pipe")?.write_all(text.as_bytes())?;
-    let answer = String::from_utf8(sum.wait_with_output()?.stdout)?;
-    Ok(answer.split(' ').next().context("a sum")?.to_owned())
-}
-
-fn claimant(name: &str, source: Value) -> PodManifest {
-    let mut volume = json!({"name": "data"});
-    for (key, value) in source.as_object().into_iter().flatten() {
-        volume[key] = value.clone();
-    }
-    let script = "trap 'exit 0' TERM; date >/data/word; while true; do sleep 0.1; done";
-    PodManifest::script(name, script)
-        .with("volumeMounts", json!([{"name": "data", "mountPath": "/data"}]))
-        .spec("volumes", json!([volume]))
-        .grace(5)
-}
-
-/// Waits until the server has an event with these words in its message.
-fn wait_event(cluster: &Cluster, reason: &str, words: &str) -> Result<()> {
-    cluster.node.eventually(&format!("an event {words:?}"), || {
-        let events = cluster.api.ask(Call::get(&path("api/v1", "default", &["events"])))?;
-        let all = events["items"].as_array().cloned().unwrap_or_default();
-        let told = all.iter().any(|event| {
-            event["reason"] == reason
-                && event["message"].as_str().is_some_and(|message| message.contains(words))
-        });
-        let said = || all.iter().map(|event| event["message"].to_string()).collect::<Vec<_>>();
-        ensure!(told, "there are {:#?}", said());
-        Ok(())
-    })
-}
+use testkit::controllers::{
+    DRIVER, STORAGE, attach, bind, claimant, driver, node, set_attached, sha256, unique_name,
+    wait_event, wait_in_use,
+};
+use testkit::csi::CsiOptions;
+use testkit::{ApiOptions, Cluster};
 
 #[test]
 fn a_volume_is_attached_mounted_and_let_go() -> Result<()> {
@@ -299,117 +193,6 @@ fn without_its_csi_node_the_node_is_not_ready() -> Result<()> {
     ready(&cluster, "False", "failed to initialize CSINode: ")?;
     cluster.api.ask(Call::patch(&place, Patch::Merge, json!({"rules": rules})))?;
     ready(&cluster, "True", "kubelet is posting ready status")
-}
-
-/// What a resizer's controller does: the volume has become larger, and the node is to have
-/// its file system fill it.
-fn grow(cluster: &Cluster, claim: &str, volume: &str, size: &str) -> Result<()> {
-    let place = path("api/v1", "default", &["persistentvolumeclaims", claim]);
-    let patch = json!({"spec": {"resources": {"requests": {"storage": size}}}});
-    cluster.api.ask(Call::patch(&place, Patch::Merge, patch))?;
-    let patch = json!({"spec": {"capacity": {"storage": size}}});
-    let at = path("api/v1", "", &["persistentvolumes", volume]);
-    cluster.api.ask(Call::patch(&at, Patch::Merge, patch))?;
-    let status = json!({"allocatedResources": {"storage": size},
-        "allocatedResourceStatuses": {"storage": "NodeResizePending"},
-        "conditions": [{"type": "FileSystemResizePending", "status": "True",
-            "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
-    let at = format!("{place}/status");
-    cluster.api.ask(Call::patch(&at, Patch::Merge, json!({"status": status}))).map(drop)
-}
-
-/// Waits until the claim says that its volume has this size, and nothing is under way.
-fn wait_size(cluster: &Cluster, claim: &str, size: &str) -> Result<()> {
-    cluster.node.eventually(&format!("claim {claim} to have {size}"), || {
-        let found = cluster.api.object("persistentvolumeclaims", "default", claim);
-        let status = &found.context("no claim")?["status"];
-        ensure!(status["capacity"]["storage"] == size, "{status:#}");
-        ensure!(status["allocatedResourceStatuses"].get("storage").is_none(), "{status:#}");
-        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-        ensure!(conditions.is_empty(), "{status:#}");
-        Ok(())
-    })
-}
-
-#[test]
-fn a_claim_grows_with_its_volume() -> Result<()> {
-    let config = json!({"syncFrequency": "1s"});
-    let mut cluster = Cluster::start_with(ApiOptions::default(), config)?;
-    let can = [NodeCapability::StageUnstageVolume, NodeCapability::ExpandVolume];
-    let capabilities = BTreeSet::from(can);
-    let mut driver = driver(&cluster, CsiOptions { capabilities, ..CsiOptions::default() })?;
-    driver.register()?;
-    let object = json!({"metadata": {"name": DRIVER}, "spec": {"attachRequired": false}});
-    cluster.api.ask(Call::post(&path(STORAGE, "", &["csidrivers"]), object))?;
-    bind(&cluster, "data", "pv-1", "vol-1", json!({}))?;
-    let status = path("api/v1", "default", &["persistentvolumeclaims", "data", "status"]);
-    let patch = json!({"status": {"capacity": {"storage": "1Gi"}}});
-    cluster.api.ask(Call::patch(&status, Patch::Merge, patch))?;
-    let source = json!({"persistentVolumeClaim": {"claimName": "data"}});
-    cluster.create_pod(&claimant("web", source))?;
-    cluster.wait_ready("web")?;
-    let asked = || -> Vec<i64> {
-        let all = driver.requests::<NodeExpandVolumeRequest>().into_iter();
-        all.map(|one| one.capacity_range.unwrap_or_default().required_bytes >> 30).collect()
-    };
-    let before = cluster.node.instances()?;
-    cluster.node.klet.kill9()?;
-    cluster.node.klet.restart()?;
-    cluster.wait_ready("web")?;
-    assert_eq!(asked(), [0; 0], "nothing grew");
-
-    // While the pod uses it; the first try fails, and the claim tells.
-    driver.inject(Rpc::NodeExpandVolume, Fault::fail(Code::Internal));
-    grow(&cluster, "data", "pv-1", "2Gi")?;
-    wait_event(&cluster, "VolumeResizeFailed", "NodeExpandVolume.NodeExpandVolume failed")?;
-    wait_size(&cluster, "data", "2Gi")?;
-    assert_eq!(asked(), [2, 2]);
-    let grown = "MountVolume.NodeExpandVolume succeeded for volume \"pv-1\"";
-    wait_event(&cluster, "FileSystemResizeSuccessful", grown)?;
-    cluster.node.eventually("the claim to have its event", || {
-        let events = cluster.api.ask(Call::get(&path("api/v1", "default", &["events"])))?;
-        let all = events["items"].as_array().cloned().unwrap_or_default();
-        let of_claim = all.iter().any(|event| {
-            event["involvedObject"]["kind"] == "PersistentVolumeClaim"
-                && event["reason"] == "FileSystemResizeSuccessful"
-        });
-        ensure!(of_claim, "there is none");
-        Ok(())
-    })?;
-
-    // Killed while the driver is at it: the next life ends what was begun.
-    driver.inject(Rpc::NodeExpandVolume, Fault::hang().once_done());
-    grow(&cluster, "data", "pv-1", "3Gi")?;
-    cluster.node.eventually("the driver to be asked", || {
-        ensure!(asked() == [2, 2, 3], "asked for {:?}", asked());
-        Ok(())
-    })?;
-    let claim = cluster.api.object("persistentvolumeclaims", "default", "data").context("none")?;
-    let state = &claim["status"]["allocatedResourceStatuses"]["storage"];
-    assert_eq!(state, "NodeResizeInProgress");
-    cluster.node.klet.kill9()?;
-    cluster.node.klet.restart()?;
-    wait_size(&cluster, "data", "3Gi")?;
-    assert_eq!(asked(), [2, 2, 3, 3]);
-    assert_eq!(cluster.node.instances()?, before, "the container noticed nothing");
-    cluster.node.klet.kill9()?;
-    cluster.node.klet.restart()?;
-    cluster.wait_ready("web")?;
-    assert_eq!(asked(), [2, 2, 3, 3], "nothing grew");
-    cluster.delete_pod("web", None)?;
-    cluster.wait_gone("web")?;
-
-    // A volume that grew while nobody had it is grown before its pod starts.
-    grow(&cluster, "data", "pv-1", "4Gi")?;
-    let source = json!({"persistentVolumeClaim": {"claimName": "data"}});
-    cluster.create_pod(&claimant("next", source))?;
-    cluster.wait_ready("next")?;
-    assert_eq!(asked(), [2, 2, 3, 3, 4]);
-    wait_size(&cluster, "data", "4Gi")?;
-    cluster.delete_pod("next", None)?;
-    cluster.wait_gone("next")?;
-    ensure!(driver.mounts_of("vol-1")?.is_empty(), "it is still mounted");
-    Ok(())
 }
 
 #[test]

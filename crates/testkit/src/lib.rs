@@ -19,6 +19,7 @@ pub mod container_log;
 pub mod containerd;
 pub mod control_group;
 pub mod control_plane;
+pub mod controllers;
 pub mod cri_client;
 pub mod cri_recorder;
 pub mod csi;

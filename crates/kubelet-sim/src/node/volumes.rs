@@ -484,23 +484,17 @@ impl VolumeHost for SimVolumes {
 
     async fn files_in(&self, dir: &Path) -> Result<Vec<String>, VolumeError> {
         let root = dir.to_owned();
-        self.run(dir, "list files", move |state| {
-            let names = state.files.names_in(&root);
-            let files = names.iter().filter(|path| !state.files.is_dir(path));
-            let name = |path: &PathBuf| Some(path.file_name()?.to_str()?.to_owned());
-            Ok(files.filter_map(name).collect())
-        })
-        .await
+        self.run(dir, "list files", move |state| Ok(names_in(state, &root, false))).await
     }
 
     async fn dirs_in(&self, dir: &Path) -> Result<Vec<String>, VolumeError> {
         let root = dir.to_owned();
-        self.run(dir, "list", move |state| {
-            let names = state.files.names_in(&root);
-            let dirs = names.iter().filter(|path| state.files.is_dir(path));
-            let name = |path: &PathBuf| Some(path.file_name()?.to_str()?.to_owned());
-            Ok(dirs.filter_map(name).collect())
-        })
-        .await
+        self.run(dir, "list", move |state| Ok(names_in(state, &root, true))).await
     }
+}
+
+fn names_in(state: &State, dir: &Path, are_dirs: bool) -> Vec<String> {
+    let names = state.files.names_in(dir);
+    let wanted = names.iter().filter(|path| state.files.is_dir(path) == are_dirs);
+    wanted.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect()
 }

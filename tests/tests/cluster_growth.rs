@@ -1,0 +1,123 @@
+//! Volumes of CSI drivers that grow, on a node of a cluster. The test is the controller that
+//! binds claims and grows volumes; everything else is real.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use api_client::{Call, Patch, path};
+use plugin_apis::csi::NodeExpandVolumeRequest;
+use serde_json::json;
+use testkit::controllers::{DRIVER, STORAGE, bind, claimant, driver, wait_event};
+use testkit::csi::{Code, CsiOptions, Fault, NodeCapability, Rpc};
+use testkit::{ApiOptions, Cluster};
+
+/// What a resizer's controller does: the volume has become larger, and the node is to have
+/// its file system fill it.
+fn grow(cluster: &Cluster, claim: &str, volume: &str, size: &str) -> Result<()> {
+    let place = path("api/v1", "default", &["persistentvolumeclaims", claim]);
+    let patch = json!({"spec": {"resources": {"requests": {"storage": size}}}});
+    cluster.api.ask(Call::patch(&place, Patch::Merge, patch))?;
+    let patch = json!({"spec": {"capacity": {"storage": size}}});
+    let at = path("api/v1", "", &["persistentvolumes", volume]);
+    cluster.api.ask(Call::patch(&at, Patch::Merge, patch))?;
+    let status = json!({"allocatedResources": {"storage": size},
+        "allocatedResourceStatuses": {"storage": "NodeResizePending"},
+        "conditions": [{"type": "FileSystemResizePending", "status": "True",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    let at = format!("{place}/status");
+    cluster.api.ask(Call::patch(&at, Patch::Merge, json!({"status": status}))).map(drop)
+}
+
+/// Waits until the claim says that its volume has this size, and nothing is under way.
+fn wait_size(cluster: &Cluster, claim: &str, size: &str) -> Result<()> {
+    cluster.node.eventually(&format!("claim {claim} to have {size}"), || {
+        let found = cluster.api.object("persistentvolumeclaims", "default", claim);
+        let status = &found.context("no claim")?["status"];
+        ensure!(status["capacity"]["storage"] == size, "{status:#}");
+        ensure!(status["allocatedResourceStatuses"].get("storage").is_none(), "{status:#}");
+        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        ensure!(conditions.is_empty(), "{status:#}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_claim_grows_with_its_volume() -> Result<()> {
+    let config = json!({"syncFrequency": "1s"});
+    let mut cluster = Cluster::start_with(ApiOptions::default(), config)?;
+    let can = [NodeCapability::StageUnstageVolume, NodeCapability::ExpandVolume];
+    let capabilities = BTreeSet::from(can);
+    let mut driver = driver(&cluster, CsiOptions { capabilities, ..CsiOptions::default() })?;
+    driver.register()?;
+    let object = json!({"metadata": {"name": DRIVER}, "spec": {"attachRequired": false}});
+    cluster.api.ask(Call::post(&path(STORAGE, "", &["csidrivers"]), object))?;
+    bind(&cluster, "data", "pv-1", "vol-1", json!({}))?;
+    let status = path("api/v1", "default", &["persistentvolumeclaims", "data", "status"]);
+    let patch = json!({"status": {"capacity": {"storage": "1Gi"}}});
+    cluster.api.ask(Call::patch(&status, Patch::Merge, patch))?;
+    let source = json!({"persistentVolumeClaim": {"claimName": "data"}});
+    cluster.create_pod(&claimant("web", source))?;
+    cluster.wait_ready("web")?;
+    let asked = || -> Vec<i64> {
+        let all = driver.requests::<NodeExpandVolumeRequest>().into_iter();
+        all.map(|one| one.capacity_range.unwrap_or_default().required_bytes >> 30).collect()
+    };
+    let before = cluster.node.instances()?;
+    cluster.node.klet.kill9()?;
+    cluster.node.klet.restart()?;
+    cluster.wait_ready("web")?;
+    assert_eq!(asked(), [0; 0], "nothing grew");
+
+    // While the pod uses it; the first try fails, and the claim tells.
+    driver.inject(Rpc::NodeExpandVolume, Fault::fail(Code::Internal));
+    grow(&cluster, "data", "pv-1", "2Gi")?;
+    wait_event(&cluster, "VolumeResizeFailed", "NodeExpandVolume.NodeExpandVolume failed")?;
+    wait_size(&cluster, "data", "2Gi")?;
+    assert_eq!(asked(), [2, 2]);
+    let grown = "MountVolume.NodeExpandVolume succeeded for volume \"pv-1\"";
+    wait_event(&cluster, "FileSystemResizeSuccessful", grown)?;
+    cluster.node.eventually("the claim to have its event", || {
+        let events = cluster.api.ask(Call::get(&path("api/v1", "default", &["events"])))?;
+        let all = events["items"].as_array().cloned().unwrap_or_default();
+        let of_claim = all.iter().any(|event| {
+            event["involvedObject"]["kind"] == "PersistentVolumeClaim"
+                && event["reason"] == "FileSystemResizeSuccessful"
+        });
+        ensure!(of_claim, "there is none");
+        Ok(())
+    })?;
+
+    // Killed while the driver is at it: the next life ends what was begun.
+    driver.inject(Rpc::NodeExpandVolume, Fault::hang().once_done());
+    grow(&cluster, "data", "pv-1", "3Gi")?;
+    cluster.node.eventually("the driver to be asked", || {
+        ensure!(asked() == [2, 2, 3], "asked for {:?}", asked());
+        Ok(())
+    })?;
+    let claim = cluster.api.object("persistentvolumeclaims", "default", "data").context("none")?;
+    let state = &claim["status"]["allocatedResourceStatuses"]["storage"];
+    assert_eq!(state, "NodeResizeInProgress");
+    cluster.node.klet.kill9()?;
+    cluster.node.klet.restart()?;
+    wait_size(&cluster, "data", "3Gi")?;
+    assert_eq!(asked(), [2, 2, 3, 3]);
+    assert_eq!(cluster.node.instances()?, before, "the container noticed nothing");
+    cluster.node.klet.kill9()?;
+    cluster.node.klet.restart()?;
+    cluster.wait_ready("web")?;
+    assert_eq!(asked(), [2, 2, 3, 3], "nothing grew");
+    cluster.delete_pod("web", None)?;
+    cluster.wait_gone("web")?;
+
+    // A volume that grew while nobody had it is grown before its pod starts.
+    grow(&cluster, "data", "pv-1", "4Gi")?;
+    let source = json!({"persistentVolumeClaim": {"claimName": "data"}});
+    cluster.create_pod(&claimant("next", source))?;
+    cluster.wait_ready("next")?;
+    assert_eq!(asked(), [2, 2, 3, 3, 4]);
+    wait_size(&cluster, "data", "4Gi")?;
+    cluster.delete_pod("next", None)?;
+    cluster.wait_gone("next")?;
+    ensure!(driver.mounts_of("vol-1")?.is_empty(), "it is still mounted");
+    Ok(())
+}
