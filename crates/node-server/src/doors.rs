@@ -37,7 +37,7 @@ pub struct Guards {
 
 /// The doors of a server that runs.
 pub(crate) enum Entrance {
-    Guarded(Guard),
+    Guarded(Box<Guard>),
     Open,
     Health,
 }
@@ -55,12 +55,12 @@ impl Entrance {
         match doors {
             Doors::Open => Self::Open,
             Doors::Health => Self::Health,
-            Doors::Guarded(guards) => Self::Guarded(Guard {
+            Doors::Guarded(guards) => Self::Guarded(Box::new(Guard {
                 tls: guards.tls,
                 authenticator: Authenticator::new(guards.authentication),
                 authorizer: Authorizer::new(guards.authorization, guards.node_name),
                 create_for_streams: guards.create_for_streams,
-            }),
+            })),
         }
     }
 
