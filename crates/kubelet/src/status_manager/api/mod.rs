@@ -84,6 +84,9 @@ impl StatusWriter {
         let mut looked: BTreeMap<PodUid, Looked> = BTreeMap::new();
         let mut under_way = FuturesUnordered::new();
         let mut busy: Vec<PodUid> = Vec::new();
+        // Where the next look begins: after the pod that was written for last, so that
+        // pods which never rest leave the others their turn.
+        let mut last: Option<PodUid> = None;
         // All wait while the server does not answer at all.
         let (mut rest_until, mut refusals): (Option<Instant>, u32) = (None, 0);
         loop {
@@ -96,18 +99,22 @@ impl StatusWriter {
                 // They come by their uids.
                 looked
                     .retain(|uid, _| pods.binary_search_by(|(view, ..)| view.uid.cmp(uid)).is_ok());
-                for (view, finished, copy) in pods {
+                let first = pods.partition_point(|(view, ..)| Some(&view.uid) <= last.as_ref());
+                let (before, after) = pods.split_at(first);
+                for (view, finished, copy) in after.iter().chain(before) {
                     if under_way.len() >= REQUESTS_MAX || busy.contains(&view.uid) {
                         continue;
                     }
-                    let before = looked.remove(&view.uid);
-                    let (step, after) =
-                        look(&view, finished, &copy, before, (now, self.clock.wall()));
-                    wake = after.not_before.into_iter().chain(wake).min();
-                    looked.insert(view.uid.clone(), after);
+                    let known = looked.remove(&view.uid);
+                    let now = (now, self.clock.wall());
+                    let (step, known) = look(view, *finished, copy, known, now);
+                    wake = known.not_before.into_iter().chain(wake).min();
+                    looked.insert(view.uid.clone(), known);
                     if let Some(step) = step {
+                        last = Some(view.uid.clone());
                         busy.push(view.uid.clone());
-                        under_way.push(self.perform(view.uid, view.status, copy, step));
+                        let (uid, own) = (view.uid.clone(), Arc::clone(&view.status));
+                        under_way.push(self.perform(uid, own, copy.clone(), step));
                     }
                 }
             }

@@ -1,7 +1,10 @@
 //! Statuses on their way to an API server: a real one, without its sockets.
 
-use std::sync::Arc;
+mod churn;
+
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api_client::{Api, ApiError, Call, Follower, Watching, path};
@@ -97,11 +100,15 @@ fn addresses_that_go_are_taken_away() {
         .assert_eq(&change["status"].to_string());
 }
 
-/// An API server whose requests are counted, and fail while they should.
+/// An API server whose requests are counted, and fail or take long while they should.
 struct Counted {
     api: Direct,
     writes: AtomicU32,
     failing: AtomicU32,
+    delay_ms: AtomicU32,
+    together: AtomicU32,
+    together_max: AtomicU32,
+    paths: Mutex<BTreeSet<String>>,
 }
 
 #[async_trait]
@@ -109,6 +116,12 @@ impl Api for Counted {
     async fn call(&self, call: Call) -> Result<Value, ApiError> {
         if call.method != "GET" {
             self.writes.fetch_add(1, Ordering::SeqCst);
+            self.paths.lock().unwrap().insert(call.path.clone());
+            let together = self.together.fetch_add(1, Ordering::SeqCst) + 1;
+            self.together_max.fetch_max(together, Ordering::SeqCst);
+            let delay = self.delay_ms.load(Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(delay.into())).await;
+            self.together.fetch_sub(1, Ordering::SeqCst);
             if self.failing.load(Ordering::SeqCst) != 0 {
                 let code = self.failing.load(Ordering::SeqCst) as u16;
                 return Err(ApiError::of_status(&json!({"message": "not now"}), code, None));
@@ -140,8 +153,16 @@ fn no_spread(longest: Duration) -> Duration {
 impl Bench {
     /// A writer beside an API server that it follows.
     async fn new() -> Self {
-        let api = Direct::alone(Arc::new(Timestamp::now), 1000).unwrap();
-        let api = Arc::new(Counted { api, writes: AtomicU32::new(0), failing: AtomicU32::new(0) });
+        let number = AtomicU32::default;
+        let api = Arc::new(Counted {
+            api: Direct::alone(Arc::new(Timestamp::now), 10_000).unwrap(),
+            writes: number(),
+            failing: number(),
+            delay_ms: number(),
+            together: number(),
+            together_max: number(),
+            paths: Mutex::default(),
+        });
         let (statuses, copies, tasks) =
             (Statuses::default(), ApiCopies::default(), Tasks::default());
         let writer = StatusWriter {
