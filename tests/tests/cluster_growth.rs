@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use api_client::{Call, Patch, path};
-use plugin_apis::csi::NodeExpandVolumeRequest;
+use plugin_apis::csi::{NodeExpandVolumeRequest, NodePublishVolumeRequest};
 use serde_json::json;
 use testkit::controllers::{DRIVER, STORAGE, bind, claimant, driver, wait_event};
 use testkit::csi::{Code, CsiOptions, Fault, NodeCapability, Rpc};
@@ -63,9 +63,6 @@ fn a_claim_grows_with_its_volume() -> Result<()> {
         all.map(|one| one.capacity_range.unwrap_or_default().required_bytes >> 30).collect()
     };
     let before = cluster.node.instances()?;
-    cluster.node.klet.kill9()?;
-    cluster.node.klet.restart()?;
-    cluster.wait_ready("web")?;
     assert_eq!(asked(), [0; 0], "nothing grew");
 
     // While the pod uses it; the first try fails, and the claim tells.
@@ -86,6 +83,16 @@ fn a_claim_grows_with_its_volume() -> Result<()> {
         ensure!(of_claim, "there is none");
         Ok(())
     })?;
+
+    let published = || driver.requests::<NodePublishVolumeRequest>().len();
+    let earlier = published();
+    cluster.node.klet.kill9()?;
+    cluster.node.klet.restart()?;
+    cluster.node.eventually("the next life to look after the volume", || {
+        ensure!(published() > earlier, "it has not");
+        Ok(())
+    })?;
+    assert_eq!(asked(), [2, 2], "nothing grew");
 
     // Killed while the driver is at it: the next life ends what was begun.
     driver.inject(Rpc::NodeExpandVolume, Fault::hang().once_done());
