@@ -72,6 +72,11 @@ impl CallError {
         matches!(self.kind, CallErrorKind::Answered { code, .. } if is_final(code))
     }
 
+    /// Whether a call has to come before this one: the driver has no trace of it.
+    pub fn lacks_precondition(&self) -> bool {
+        matches!(self.kind, CallErrorKind::Answered { code: Code::FailedPrecondition, .. })
+    }
+
     /// The gRPC code that callers and metrics know this failure by.
     pub fn code(&self) -> Code {
         match self.kind {

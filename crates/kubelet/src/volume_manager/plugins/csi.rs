@@ -76,9 +76,10 @@ pub(super) async fn set_up(
     };
     let request = spec.publish_request(&staging, paths.target_text()?, secrets, &capabilities);
     if let Err(error) = driver.node.publish(request).await {
-        match &turn {
-            // The note stays, for the shared mount, which as upstream is not made again.
-            Some(_) => {}
+        match &mut turn {
+            // The note stays, for the shared mount. As upstream that is not made again,
+            // unless the driver has lost it and says so.
+            Some(device) => device.staged &= !error.lacks_precondition(),
             // Nothing is mounted, unless an earlier call did it.
             None if error.is_final() && is_new => clean_after_failure(means, &paths).await,
             None => {}

@@ -94,8 +94,11 @@ pub(super) async fn set_up(
     // As upstream: named, whether the driver stages or not.
     let (staging, target) = (text(&paths.staging)?, text(&paths.target)?);
     let request = spec.publish_request(staging, target, secrets, capabilities);
-    let published = driver.node.publish(request).await;
-    published.map_err(|error| CsiError::Publish(rpc_error(&error)))?;
+    if let Err(error) = driver.node.publish(request).await {
+        // A driver that has lost what is staged says so, and is asked for it again.
+        turn.staged &= !error.lacks_precondition();
+        return Err(CsiError::Publish(rpc_error(&error)));
+    }
     means.host.check_host_path(&paths.target, HostPathType::BlockDevice).await.map_err(|_| {
         CsiError::NoDevice { driver: spec.driver.clone(), path: paths.target.clone() }
     })?;
