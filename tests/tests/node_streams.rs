@@ -224,6 +224,7 @@ fn a_container_is_attached_to() -> Result<()> {
     let script = "echo begun; while read word; do echo said $word; done; echo over; sleep 3600";
     let pod = PodManifest::script("web", script).with("stdin", json!(true));
     let world = World::start(&pod)?;
+    world.cluster.node.wait_word("web", "main", "begun")?;
     let before = world.cluster.node.instances()?;
     let url = world.url(&format!("/attach/default/web/main?{ALL}"));
     for (protocol, word) in [("SPDY/3.1", "one"), ("v5.channel.k8s.io", "two")] {
