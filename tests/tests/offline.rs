@@ -78,13 +78,13 @@ fn pods_start_again_without_a_server_and_its_word_wins() -> Result<()> {
     std::fs::create_dir(&place)?;
     std::fs::write(place.join("file"), "claimed\n")?;
     let (modes, size) = (json!(["ReadWriteOnce"]), json!({"storage": "1Mi"}));
-    let volume = json!({"metadata": {"name": "pv"}, "spec": {"accessModes": modes,
-        "capacity": size, "hostPath": {"path": place},
-        "claimRef": {"namespace": "default", "name": "c"}}});
-    cluster.api.ask(Call::post("/api/v1/persistentvolumes", volume))?;
     let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": modes,
         "volumeName": "pv", "resources": {"requests": size}}});
-    cluster.create("persistentvolumeclaims", claim)?;
+    let claim = cluster.create("persistentvolumeclaims", claim)?;
+    let volume = json!({"metadata": {"name": "pv"}, "spec": {"accessModes": modes,
+        "capacity": size, "hostPath": {"path": place},
+        "claimRef": {"namespace": "default", "name": "c", "uid": claim["metadata"]["uid"]}}});
+    cluster.api.ask(Call::post("/api/v1/persistentvolumes", volume))?;
     // As the cluster's controllers do.
     let bound = path("api/v1", "default", &["persistentvolumeclaims", "c", "status"]);
     let phase = json!({"status": {"phase": "Bound"}});
