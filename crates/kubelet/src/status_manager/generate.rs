@@ -203,7 +203,10 @@ fn outcome(facts: &Facts<'_>, told: &str) -> Outcome {
         };
     }
     let phase = terminal.and_then(|before| before.phase.as_deref()).unwrap_or(told);
-    let kept = facts.before.filter(|before| before.phase.as_deref() == Some(phase));
+    // What a pod without a start waited for is over once it has a worker.
+    let was_same = |before: &&PodStatus| before.phase.as_deref() == Some(phase);
+    let has_begun = |before: &&PodStatus| before.start_time.is_some() || is_terminal(before);
+    let kept = facts.before.filter(was_same).filter(has_begun);
     Outcome {
         phase: phase.to_owned(),
         reason: kept.and_then(|before| before.reason.clone()),

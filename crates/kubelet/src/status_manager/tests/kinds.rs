@@ -198,3 +198,15 @@ fn the_end_of_an_instance_that_was_cleared_away_stays_the_last_state() {
             app exited=3 Error"#]],
     );
 }
+
+#[test]
+fn what_a_pod_waited_for_before_its_start_is_forgotten() {
+    let mut case = Case::new("Always | app |");
+    let mut queued = case.sees("");
+    queued.message = Some("waiting for its turn".to_owned());
+    case.before = Some(queued.clone());
+    assert_eq!(case.sees("").message, queued.message, "it explains the phase");
+    queued.start_time = None;
+    case.before = Some(queued);
+    assert_eq!(case.sees("").message, None);
+}
