@@ -183,9 +183,9 @@ impl<'a> Review<'a> {
         if known.recovered == Recovered::Unseen {
             return Decision::Wait(Wait::Runtime);
         }
-        // The server that sent the pod knows the Node, and what it says of it counts.
-        let unknown = |news: &NodeNews| news.node.is_none() && news.answered == 0;
-        if !pod.is_static() && at.news.is_some_and(unknown) {
+        // The server that sent the pod knows the Node, and what it says of it counts. One
+        // that was admitted in an earlier life does not need it again.
+        if !pod.is_static() && !known.recorded && self.node_is_unheard_of() {
             return Decision::Wait(Wait::Node);
         }
         let fresh = |news: &NodeNews| known.asked_node.is_some_and(|ask| news.answered >= ask);
@@ -211,10 +211,18 @@ impl<'a> Review<'a> {
         }
     }
 
+    /// There is a server, and it has told nothing of the Node yet.
+    fn node_is_unheard_of(&self) -> bool {
+        self.at.news.is_some_and(|news| news.node.is_none() && news.answered == 0)
+    }
+
     fn decision(&self, known: &Known<'_>, answer: Answer) -> Decision {
         let shortages = match answer {
             Answer::Admit => return Decision::Verdict(Verdict::Admitted),
             Answer::Reject(rejection) => return Decision::Verdict(Verdict::Rejected(rejection)),
+            Answer::AskNode if known.recorded && self.node_is_unheard_of() => {
+                return Decision::Verdict(Verdict::Admitted);
+            }
             Answer::AskNode => return Decision::Wait(Wait::Node),
             Answer::AskRuntime => return Decision::Wait(Wait::Runtime),
             Answer::MakeRoom(shortages) => shortages,

@@ -98,6 +98,12 @@ fn the_node_is_read_again_when_only_its_labels_are_in_the_way() {
     world.news = Some(NodeNews::default());
     assert_eq!(world.judge(wants_b()), "wait for the node", "nothing is known of it");
     assert_eq!(world.judge(pod("a", json!({}))), "wait for the node", "whatever it asks for");
+    let judged = |pod| {
+        let one = Entry { recorded: true, ..entry(pod) };
+        text(&world.decide(&[one])[&PodUid::new("a")])
+    };
+    assert_eq!(judged(pod("a", json!({}))), "admit", "it was, and the server may be away");
+    assert_eq!(judged(wants_b()), "admit", "its Node was looked at then");
     let of_file = from(Source::File, "s", json!({"nodeSelector": {"zone": "a"}}));
     assert_eq!(world.judge(of_file), "admit", "a static pod is judged by what is known here");
     let node =
