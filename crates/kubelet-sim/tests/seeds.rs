@@ -49,6 +49,14 @@ fn cluster_replay() {
     eprintln!("{lines} lines of trace, digest {digest:016x}");
 }
 
+#[test]
+fn one_cluster_seed_has_one_trace() {
+    for seed in 0..10 {
+        let [first, second] = [seeds::run_cluster_seed(seed), seeds::run_cluster_seed(seed)];
+        assert_eq!(first, second, "seed {seed} took two different courses");
+    }
+}
+
 /// Replays `KLET_SIM_SEED` with its whole trace; without it, a fixed seed.
 #[test]
 fn replay() {

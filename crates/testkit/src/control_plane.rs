@@ -215,7 +215,12 @@ impl ControlPlane {
     /// A node that belongs here but was not launched: containerd runs, and klet or the
     /// upstream kubelet may be started with the same flags and files.
     pub fn prepare_node(&self) -> Result<Node> {
-        let mut node = Node::start_with(NodeOptions { klet_absent: true, ..Default::default() })?;
+        self.prepare_node_with(NodeOptions::default())
+    }
+
+    /// [`Self::prepare_node`] with more options.
+    pub fn prepare_node_with(&self, options: NodeOptions) -> Result<Node> {
+        let mut node = Node::start_with(NodeOptions { klet_absent: true, ..options })?;
         node.containerd.make_cgroup_root()?;
         let name = node.klet.node_name().to_owned();
         let kubeconfig = self.kubeconfig(&format!("system:node:{name}"), Some("system:nodes"))?;

@@ -5,8 +5,11 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+
+use crate::process;
 
 /// A route of this host's main table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +55,15 @@ pub fn program(name: &str, package: &str) -> Result<PathBuf> {
         }
     }
     bail!("{name} is not installed; run `make setup`, or `apt-get install {package}`")
+}
+
+/// Which containerd the tests run: its name and version.
+pub fn containerd_version() -> Result<String> {
+    let told = process::run(Command::new(program("containerd", "containerd")?).arg("--version"))?;
+    // containerd SOURCE VERSION COMMIT
+    let version = told.split_whitespace().nth(2);
+    let version = version.with_context(|| format!("containerd --version says {told:?}"))?;
+    Ok(format!("containerd {version}"))
 }
 
 /// Fails unless this process may create namespaces, mounts and bridges.

@@ -3,6 +3,7 @@
 //! Whatever a test waits for in vain is reported with the ends of both logs.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub struct NodeOptions {
     pub single_file: Option<String>,
     /// Leave klet to be launched by the test.
     pub klet_absent: bool,
+    /// See [`ContainerdOptions::registry_hosts`].
+    pub registry_hosts: Option<PathBuf>,
 }
 
 /// What never changes of a container that is left alone.
@@ -78,7 +81,10 @@ impl Node {
     /// A node that differs from the usual one.
     pub fn start_with(options: NodeOptions) -> Result<Self> {
         let binary = binaries::klet_binary()?;
-        let mut containerd = Containerd::start(ContainerdOptions::with_usual_images()?)?;
+        let mut containerd = Containerd::start(ContainerdOptions {
+            registry_hosts: options.registry_hosts,
+            ..ContainerdOptions::with_usual_images()?
+        })?;
         if options.runtime_absent {
             containerd.kill()?;
             containerd.remove_socket()?;

@@ -95,6 +95,29 @@ impl Registry {
         image.write(&archive)?;
         let files = unpack(&archive)?;
         fs::remove_file(&archive).context("cannot remove the archive")?;
+        self.push_files(&files, repository, tag)?;
+        Ok(format!("{}/{repository}:{tag}", self.host()))
+    }
+
+    /// Pushes the image of an OCI archive under its own name, without the host of that;
+    /// returns the host.
+    pub fn push_archive(&self, archive: &Path) -> Result<String> {
+        let files = unpack(archive)?;
+        let index: Value = serde_json::from_slice(&files["index.json"]).context("bad index")?;
+        let name = &index["manifests"][0]["annotations"]["io.containerd.image.name"];
+        let name = name.as_str().context("the archive does not name its image")?;
+        let (host, path) = name.split_once('/').context("the image's name has no host")?;
+        let (repository, tag) = path.rsplit_once(':').context("the image's name has no tag")?;
+        self.push_files(&files, repository, tag)?;
+        Ok(host.to_owned())
+    }
+
+    fn push_files(
+        &self,
+        files: &BTreeMap<String, Vec<u8>>,
+        repository: &str,
+        tag: &str,
+    ) -> Result<()> {
         let blob = |digest: &Value| {
             let path = digest.as_str().unwrap_or_default().replace(':', "/");
             files.get(&format!("blobs/{path}")).context("the archive lacks a blob")
@@ -114,7 +137,7 @@ impl Registry {
         let path = format!("/v2/{repository}/manifests/{tag}");
         let answer = send(self.port, "PUT", &path, kind, manifest)?;
         ensure!(answer.status == 201, "PUT {path} answered {}", answer.status);
-        Ok(format!("{}/{repository}:{tag}", self.host()))
+        Ok(())
     }
 
     fn push_blob(&self, repository: &str, digest: &str, content: &[u8]) -> Result<()> {

@@ -111,7 +111,10 @@ fn a_pod_runs_and_nothing_of_it_stays() -> Result<()> {
 
 #[test]
 fn containers_outlive_their_daemon_and_a_hang() -> Result<()> {
-    let mut containerd = Containerd::start(ContainerdOptions { images: vec![Image::pause()] })?;
+    let mut containerd = Containerd::start(ContainerdOptions {
+        images: vec![Image::pause()],
+        registry_hosts: None,
+    })?;
     let [_, container] = start_pod(&containerd, "two")?;
     let started = containerd.cri()?.container_status(&container)?.started_at;
 

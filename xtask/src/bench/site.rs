@@ -25,7 +25,10 @@ pub struct Site {
 impl Site {
     /// One whose runtime has the image that the usual pods need.
     pub fn fresh(contender: &Contender) -> Result<Self> {
-        Self::with(contender, ContainerdOptions { images: vec![Image::pause()] })
+        Self::with(
+            contender,
+            ContainerdOptions { images: vec![Image::pause()], registry_hosts: None },
+        )
     }
 
     /// One whose runtime has other images.

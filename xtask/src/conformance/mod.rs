@@ -15,7 +15,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use testkit::cluster::condition;
 use testkit::control_plane::{self, ControlPlane};
-use testkit::eventually;
+use testkit::registry::Registry;
+use testkit::{NodeOptions, eventually};
 
 use suite::{Outcomes, Suite};
 
@@ -86,7 +87,7 @@ pub fn run(options: &Options) -> Result<()> {
     } else {
         contenders.iter().map(measure).collect::<Result<_>>()?
     };
-    report::write(&options.out, &results)?;
+    report::write(&options.out, &testkit::host::containerd_version()?, &results)?;
     println!("conformance: {} is written", options.out.display());
     let worse = report::worse_than_upstream(&results);
     if !worse.is_empty() {
@@ -107,8 +108,13 @@ fn measure(of: &Contender<'_>, e2e: &Path, options: &Options) -> Result<Outcomes
     let place = std::env::temp_dir().join(place);
     let plane = ControlPlane::start(of.binaries, &place)?;
     ensure!(plane.is_whole(), "kube-controller-manager and kube-scheduler are needed, too");
-    let mut node = plane.prepare_node()?;
-    import(&node.containerd, of.images)?;
+    let images = archives(of.images)?;
+    let (_registry, hosts) = serve(&images, &place)?;
+    let options_of_node = NodeOptions { registry_hosts: Some(hosts), ..Default::default() };
+    let mut node = plane.prepare_node_with(options_of_node)?;
+    for image in &images {
+        node.containerd.import(image)?;
+    }
     match of.name {
         "klet" => node.klet.launch_program(of.program)?,
         _ => node.klet.launch_upstream_alike(of.program)?,
@@ -129,14 +135,36 @@ fn measure(of: &Contender<'_>, e2e: &Path, options: &Options) -> Result<Outcomes
     Ok(outcomes)
 }
 
-fn import(containerd: &testkit::Containerd, images: &Path) -> Result<()> {
-    let entries = std::fs::read_dir(images)
-        .with_context(|| format!("cannot read the images in {}", images.display()))?;
-    for entry in entries {
-        let path = entry?.path();
+fn archives(dir: &Path) -> Result<Vec<PathBuf>> {
+    let unread = || format!("cannot read the images in {}", dir.display());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).with_context(unread)? {
+        let path = entry.with_context(unread)?.path();
         if path.extension().is_some_and(|kind| kind == "tar") {
-            containerd.import(&path)?;
+            found.push(path);
         }
     }
-    Ok(())
+    ensure!(!found.is_empty(), "{} holds no *.tar", dir.display());
+    Ok(found)
+}
+
+/// Some specs pull although the image is there: a registry on loopback stands in for the
+/// hosts that the images' names begin with.
+fn serve(images: &[PathBuf], place: &Path) -> Result<(Registry, PathBuf)> {
+    let registry = Registry::start(place, false)?;
+    let hosts = place.join("hosts");
+    for image in images {
+        let host = registry
+            .push_archive(image)
+            .with_context(|| format!("cannot serve {}", image.display()))?;
+        let dir = hosts.join(host);
+        let address = format!("http://{}", registry.host());
+        let file = format!(
+            "server = \"{address}\"\n[host.\"{address}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
+        );
+        std::fs::create_dir_all(&dir)
+            .and_then(|()| std::fs::write(dir.join("hosts.toml"), file))
+            .with_context(|| format!("cannot write below {}", dir.display()))?;
+    }
+    Ok((registry, hosts))
 }

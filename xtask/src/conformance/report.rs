@@ -32,17 +32,17 @@ pub fn worse_than_upstream(results: &[(&str, Outcomes)]) -> Vec<String> {
 }
 
 /// Writes the table; what was noted by hand stays.
-pub fn write(path: &Path, results: &[(&str, Outcomes)]) -> Result<()> {
+pub fn write(path: &Path, runtime: &str, results: &[(&str, Outcomes)]) -> Result<()> {
     let old = fs::read_to_string(path).unwrap_or_default();
     let notes = old.split_once(NOTES).map_or("", |(_, notes)| notes);
-    let text = format!("{}{NOTES}{notes}", render(results));
+    let text = format!("{}{NOTES}{notes}", render(runtime, results));
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn render(results: &[(&str, Outcomes)]) -> String {
-    let mut out = String::from(
+fn render(runtime: &str, results: &[(&str, Outcomes)]) -> String {
+    let mut out = format!(
         "# Conformance\n\nUpstream's end-to-end suite (v1.36.4) on one node of a stock v1.36.4 \
-         control plane with Debian's containerd, written by `make interop`.\n\n",
+         control plane with {runtime}, written by `make interop`.\n\n",
     );
     let names: Vec<&str> = results.iter().map(|(name, _)| *name).collect();
     let _ = writeln!(out, "| specs | {} |", names.join(" | "));
@@ -102,7 +102,8 @@ mod tests {
         let upstream = outcomes(&[(a, "skipped", "not here"), (b, "passed", "")]);
         let results = [("klet", klet), ("upstream", upstream)];
         assert_eq!(worse_than_upstream(&results), [b]);
-        let text = render(&results);
+        let text = render("containerd 2", &results);
+        assert!(text.contains("control plane with containerd 2, written"), "{text}");
         assert!(
             text.contains(
                 "| `[NodeConformance]` | 1 of 1 passed, 0 skipped | 0 of 1 passed, 1 skipped |"
@@ -115,7 +116,7 @@ mod tests {
         );
         let path = std::env::temp_dir().join(format!("klet-report-{}.md", std::process::id()));
         fs::write(&path, format!("old\n{NOTES}\nby hand\n")).unwrap();
-        write(&path, &results).unwrap();
+        write(&path, "containerd 2", &results).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         fs::remove_file(&path).unwrap();
         assert!(text.ends_with(&format!("{NOTES}\nby hand\n")) && !text.contains("old"), "{text}");

@@ -7,6 +7,7 @@ mod architecture;
 mod decisions;
 mod finding;
 mod purity;
+mod repeatable;
 mod source;
 
 use std::fs;
@@ -35,6 +36,7 @@ fn check(root: &Path) -> Result<Vec<Finding>> {
         let text = read(&root.join(&path))?;
         findings.extend(source::check(&path, &text));
         findings.extend(purity::check(&path, &text));
+        findings.extend(repeatable::check(&path, &text));
     }
     findings.extend(source::check_allowances(root));
     findings.extend(decisions::check(&decision_files(root)?));

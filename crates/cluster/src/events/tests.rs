@@ -88,7 +88,7 @@ async fn write(
         sink.push(event);
     }
     // It would run until the last sink is gone.
-    tokio::select! {
+    tokio::select! { biased;
         () = spawnable(writer.run()) => {}
         () = tokio::time::sleep(Duration::from_secs(3600)) => {}
     }

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use api_client::{Api, ApiError, Call, Clock, Patch, Spread, path};
 use jiff::Timestamp;
+use ordered_watch as watch;
 use serde_json::Value;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::facts::{Facts, NodeFacts, Reports};

@@ -38,7 +38,7 @@ impl Lease {
     pub async fn run(mut self) {
         let mut node = self.context.latest.subscribe();
         loop {
-            node.mark_unchanged();
+            node.borrow_and_update();
             self.sync().await;
             let pause = self.context.jittered(self.context.settings.renew_every());
             if self.latest.is_some() {
@@ -46,7 +46,7 @@ impl Lease {
                 continue;
             }
             // There is no Node to own the lease; it may come sooner.
-            tokio::select! {
+            tokio::select! { biased;
                 () = sleep(pause) => {}
                 Ok(()) = node.changed() => {}
             }

@@ -34,7 +34,8 @@ mod test_parts;
 use std::sync::Arc;
 
 use api_client::{Api, ApiError, Clock, Spread};
-use tokio::sync::{Notify, watch};
+use ordered_watch as watch;
+use tokio::sync::Notify;
 
 use context::Context;
 pub use facts::{

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
+use ordered_watch as watch;
 use serde_json::Value;
-use tokio::sync::watch;
 
 use super::fields;
 
@@ -164,6 +164,8 @@ impl Latest {
 mod tests {
     use serde_json::json;
 
+    use futures_util::FutureExt;
+
     use super::*;
 
     fn node(revision: &str) -> Value {
@@ -176,12 +178,11 @@ mod tests {
         let mut seen = latest.subscribe();
         let revision = || latest.get().map(|node| node.resource_version().to_owned());
         latest.offer(node("10"));
-        assert!(seen.has_changed().is_ok_and(|changed| changed));
-        seen.mark_unchanged();
+        assert!(seen.changed().now_or_never().is_some());
         assert_eq!(latest.offer(node("9")).resource_version(), "9", "told what it offered");
         assert_eq!(revision().as_deref(), Some("10"));
         latest.offer(node("10"));
-        assert!(!seen.has_changed().is_ok_and(|changed| changed), "nothing is new");
+        assert!(seen.changed().now_or_never().is_none(), "nothing is new");
         latest.offer(node("11"));
         assert_eq!(revision().as_deref(), Some("11"));
         latest.forget(Some(node("5")));

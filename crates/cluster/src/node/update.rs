@@ -69,7 +69,7 @@ impl Updates {
         let mut next = last + context.jittered(every);
         loop {
             let fast_next = fast.unwrap_or(next);
-            tokio::select! {
+            tokio::select! { biased;
                 () = sleep_until(next) => {
                     self.sync(false).await;
                     last = Instant::now();

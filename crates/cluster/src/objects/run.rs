@@ -75,7 +75,7 @@ impl Objects {
         self.wanted.mark_changed();
         loop {
             let idle_look = self.idle_look;
-            tokio::select! {
+            tokio::select! { biased;
                 changed = self.wanted.changed() => match changed {
                     Ok(()) => self.reconcile(),
                     Err(_) => return,

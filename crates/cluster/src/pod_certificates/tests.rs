@@ -198,7 +198,7 @@ async fn a_certificate_is_issued_and_renewed() {
         sleep(Duration::from_secs(3600)).await;
         assert_eq!(world.requests().await.len(), 2);
     };
-    tokio::select! { () = work => {}, () = test => {} }
+    tokio::select! { biased; () = work => {}, () = test => {} }
 }
 
 #[tokio::test(start_paused = true)]
@@ -229,7 +229,7 @@ async fn a_denial_is_final() {
         assert_eq!(world.requests().await.len(), 1);
         assert!(world.said().await.is_empty());
     };
-    tokio::select! { () = work => {}, () = test => {} }
+    tokio::select! { biased; () = work => {}, () = test => {} }
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,5 +252,5 @@ async fn what_cannot_be_asked_for_is_told_and_tried_again() {
         assert!(said.iter().any(|line| line.contains("makes no keys of type RSA4096")), "{said:?}");
         assert_eq!(world.requests().await.len(), 1);
     };
-    tokio::select! { () = work => {}, () = test => {} }
+    tokio::select! { biased; () = work => {}, () = test => {} }
 }

@@ -198,7 +198,7 @@ async fn answers_follow_the_bundles() {
         assert_eq!(asked[0], "v1beta1");
         assert_eq!(asked.len(), 2, "{asked:?}");
     };
-    tokio::select! { () = work => {}, () = test => {} }
+    tokio::select! { biased; () = work => {}, () = test => {} }
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,7 +212,7 @@ async fn an_older_server_is_asked_in_its_own_version() {
         assert_eq!(asked[..2], ["v1beta1", "v1alpha1"]);
         assert!(asked[2].starts_with("v1alpha1/clustertrustbundles"), "{asked:?}");
     };
-    tokio::select! { () = work => {}, () = test => {} }
+    tokio::select! { biased; () = work => {}, () = test => {} }
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,5 +228,5 @@ async fn a_server_that_learns_of_bundles_is_asked_again() {
         sleep(Duration::from_secs(31)).await;
         assert_eq!(world.heard(&a).await, "x");
     };
-    tokio::select! { () = work => {}, () = test => {} }
+    tokio::select! { biased; () = work => {}, () = test => {} }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api_client::{Api, Follower, News, Selection, Spread};
+use ordered_watch as watch;
 use serde_json::Value;
-use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::ports::Ports;

@@ -89,7 +89,7 @@ struct Asks {
     answers: Arc<Answers>,
     clock: Arc<dyn Clock>,
     spread: api_client::Spread,
-    returns: watch::Receiver<u64>,
+    returns: ordered_watch::Receiver<u64>,
 }
 
 /// Asks for what somebody follows, for as long as somebody does.
@@ -189,7 +189,7 @@ impl Asks {
         let mut failures = 0_u32;
         let mut returns = self.returns.clone();
         loop {
-            returns.mark_unchanged();
+            returns.borrow_and_update();
             let pause = match self.tokens.get(&request).await {
                 Ok(token) => {
                     failures = 0;

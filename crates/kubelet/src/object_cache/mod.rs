@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use kubelet_model::{ConfigObject, ObjectKey, ObjectKind, Source};
-use tokio::sync::watch;
+use ordered_watch as watch;
 
 use crate::followers::{Followers, Following};
 
@@ -168,7 +168,7 @@ impl Objects {
     }
 
     /// Changes with what is followed.
-    pub fn wanted_changes(&self) -> watch::Receiver<u64> {
+    pub fn wanted_changes(&self) -> tokio::sync::watch::Receiver<u64> {
         self.lock().followers.count_changes()
     }
 

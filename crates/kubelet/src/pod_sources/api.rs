@@ -310,7 +310,7 @@ mod tests {
             let answers_all = !answers.is_empty();
             let (fall_back, offline) = kept();
             let (run, mut updates) = start(answers, Some(fall_back));
-            tokio::select! {
+            tokio::select! { biased;
                 () = run => panic!("it ended"),
                 () = async {
                     if stands_in {
@@ -332,7 +332,7 @@ mod tests {
     async fn without_kept_pods_nothing_stands_in() {
         let refused = Err(ApiError::Unusable("as the test wants".to_owned()));
         let (run, mut updates) = start(vec![refused], None);
-        tokio::select! {
+        tokio::select! { biased;
             () = run => panic!("it ended"),
             update = updates.recv() => panic!("{:?}", update.map(|update| update.pods)),
             () = tokio::time::sleep(Duration::from_secs(600)) => {}

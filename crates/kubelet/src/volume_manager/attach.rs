@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use kubelet_model::PodUid;
-use tokio::sync::watch;
+use ordered_watch as watch;
 
 pub(crate) use view::{Attachment, NodeView, Unattached};
 
@@ -180,6 +180,8 @@ impl Attachments {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     fn held(pairs: &[(&str, &str)]) -> Held {
@@ -196,12 +198,11 @@ mod tests {
         assert_eq!(all.in_use(), None, "nothing is known of an earlier life");
         all.found(BTreeMap::new());
         all.node_says(&[], &[]);
-        assert!(changes.has_changed().is_ok_and(|news| news) && all.view().settled);
+        assert!(changes.changed().now_or_never().is_some() && all.view().settled);
         assert_eq!(all.in_use().unwrap(), ["x^1", "x^2"]);
         all.hold(&b, held(&[("pv", "x^1")]));
-        changes.mark_unchanged();
         all.hold(&b, held(&[("pv", "x^1")]));
-        assert!(!changes.has_changed().is_ok_and(|news| news), "nothing new");
+        assert!(changes.changed().now_or_never().is_none(), "nothing new");
         all.undone(&a, &VolumeName::new("pv").unwrap());
         all.gone(&a);
         assert_eq!(all.in_use().unwrap(), ["x^1"], "the other pod has it");

@@ -8,7 +8,10 @@ use cri::v1;
 use testkit::{Containerd, ContainerdOptions, Image};
 
 fn main() -> Result<()> {
-    let containerd = Containerd::start(ContainerdOptions { images: vec![Image::pause()] })?;
+    let containerd = Containerd::start(ContainerdOptions {
+        images: vec![Image::pause()],
+        registry_hosts: None,
+    })?;
     let metadata = v1::PodSandboxMetadata {
         name: "held".to_owned(),
         namespace: "default".to_owned(),

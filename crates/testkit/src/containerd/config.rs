@@ -32,13 +32,17 @@ impl Paths {
 }
 
 /// Writes the runtime's and the network's configuration.
-pub(super) fn write(slot: &Slot, paths: &Paths) -> Result<()> {
+pub(super) fn write(slot: &Slot, paths: &Paths, hosts: Option<&Path>) -> Result<()> {
     let put = |path: &Path, text: String| {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     };
     std::fs::create_dir_all(&paths.cni)
         .with_context(|| format!("cannot create {}", paths.cni.display()))?;
-    put(&paths.config, containerd_config(slot.dir(), paths))?;
+    let mut config = containerd_config(slot.dir(), paths);
+    if let Some(hosts) = hosts {
+        config.push_str(&registry_config(hosts));
+    }
+    put(&paths.config, config)?;
     put(&paths.cni.join("10-testkit.conflist"), network_config(slot).to_string())
 }
 
@@ -72,6 +76,15 @@ disabled_plugins = [
         socket = paths.socket.display(),
         cni = paths.cni.display(),
         pause = image::PAUSE,
+    )
+}
+
+fn registry_config(hosts: &Path) -> String {
+    format!(
+        r#"  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{}"
+"#,
+        hosts.display()
     )
 }
 

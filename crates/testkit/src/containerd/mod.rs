@@ -7,7 +7,7 @@
 mod config;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -31,12 +31,14 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 pub struct ContainerdOptions {
     /// Images to import: made anew, so no registry is needed.
     pub images: Vec<Image>,
+    /// A directory of `HOST/hosts.toml`: where to pull from instead of those hosts.
+    pub registry_hosts: Option<PathBuf>,
 }
 
 impl ContainerdOptions {
     /// The pause and busybox images.
     pub fn with_usual_images() -> Result<Self> {
-        Ok(Self { images: vec![Image::pause(), Image::busybox()?] })
+        Ok(Self { images: vec![Image::pause(), Image::busybox()?], registry_hosts: None })
     }
 }
 
@@ -79,7 +81,7 @@ impl Containerd {
         let slot = Slot::take()?;
         slot.hold_in_memory()?;
         let paths = Paths::new(slot.dir());
-        config::write(&slot, &paths)?;
+        config::write(&slot, &paths, options.registry_hosts.as_deref())?;
         Ok(Self { process: None, options, paths, slot })
     }
 

@@ -285,7 +285,7 @@ impl World {
 
     /// Lets so many milliseconds pass.
     pub async fn pass(&mut self, milliseconds: u64) {
-        tokio::select! {
+        tokio::select! { biased;
             () = &mut self.keeper => panic!("it runs for ever"),
             () = tokio::time::sleep(Duration::from_millis(milliseconds)) => {}
         }

@@ -267,7 +267,7 @@ async fn facts_that_do_not_come_are_given_up_on() {
         clock: std::sync::Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
         spread: std::sync::Arc::new(|_| Duration::ZERO),
     });
-    tokio::select! {
+    tokio::select! { biased;
         () = keeper.run() => panic!("it runs for ever"),
         () = tokio::time::sleep(Duration::from_secs(35)) => {}
     }

@@ -256,7 +256,7 @@ async fn disks_that_an_earlier_life_left_are_in_use_until_they_are_undone() {
     until(&volumes, one.uid(), looked).await;
     assert!(pod.join(dir).exists(), "nothing was undone");
     let mut changes = attachments.in_use_changes();
-    changes.mark_unchanged();
+    changes.borrow_and_update();
     attachments.node_says(&[], &[(name, "")]);
     changes.changed().await.expect("a table");
     until(&volumes, one.uid(), gone).await;
