@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use super::*;
 
 /// Notes its number when it is woken.
-struct Noted(u64, Arc<Mutex<Vec<u64>>>);
+struct Noted(usize, Arc<Mutex<Vec<usize>>>);
 
 impl Wake for Noted {
     fn wake(self: Arc<Self>) {
@@ -21,12 +21,12 @@ fn readers_wake_in_the_order_they_came() {
     let (sender, first) = channel(0);
     let mut readers: Vec<Receiver<i32>> = (0..40).map(|_| first.clone()).collect();
     let woken = Arc::new(Mutex::new(Vec::new()));
-    for (reader, number) in readers.iter_mut().zip(0..).rev() {
+    for (number, reader) in readers.iter_mut().enumerate().rev() {
         let waker = Waker::from(Arc::new(Noted(number, Arc::clone(&woken))));
         assert!(reader.poll_changed(&Context::from_waker(&waker)).is_pending());
     }
     sender.send_replace(1);
-    assert_eq!(*woken.lock().unwrap(), (0..40).collect::<Vec<u64>>());
+    assert_eq!(*woken.lock().unwrap(), (0..40).collect::<Vec<usize>>());
 }
 
 #[test]
