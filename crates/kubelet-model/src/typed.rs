@@ -4,11 +4,15 @@
 //! a third of a megabyte: so every source is turned into a [`Value`] first, and every
 //! type is read from that. What is unknown is reported and left out.
 
+mod reader;
+
+use std::marker::PhantomData;
+
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_saphyr::DuplicateKeyPolicy;
 
-use crate::manifest::{push_index, push_key};
+use reader::{Notes, Place};
 
 /// A value is not of the type it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,24 +32,10 @@ pub fn decode<T: DeserializeOwned>(
     value: Value,
     unknown: &mut dyn FnMut(String),
 ) -> Result<T, Mistyped> {
-    let mut on_unknown: &mut dyn FnMut(serde_ignored::Path<'_>) = &mut |path| {
-        let mut field = String::new();
-        push_ignored(&mut field, &path);
-        unknown(field);
-    };
-    let deserializer = serde_ignored::Deserializer::new(value, &mut on_unknown);
-    let mut track = serde_path_to_error::Track::new();
-    let deserializer = serde_path_to_error::Deserializer::new(deserializer, &mut track);
-    T::deserialize(deserializer).map_err(|error| {
-        let mut field = String::new();
-        for segment in track.path().iter() {
-            match segment {
-                serde_path_to_error::Segment::Seq { index } => push_index(&mut field, *index),
-                serde_path_to_error::Segment::Map { key } => push_key(&mut field, key),
-                serde_path_to_error::Segment::Enum { variant } => push_key(&mut field, variant),
-                serde_path_to_error::Segment::Unknown => {}
-            }
-        }
+    let mut notes = Notes { unknown, wrong: None };
+    let read = reader::read(PhantomData::<T>, value, &Place::WHOLE, &mut notes);
+    read.map_err(|error| {
+        let field = notes.wrong.unwrap_or_default();
         Mistyped { field, why: error.to_string() }
     })
 }
@@ -91,24 +81,6 @@ pub enum DoubledKeys {
     LastWins,
 }
 
-fn push_ignored(field: &mut String, path: &serde_ignored::Path<'_>) {
-    use serde_ignored::Path;
-    match path {
-        Path::Root => {}
-        Path::Seq { parent, index } => {
-            push_ignored(field, parent);
-            push_index(field, *index);
-        }
-        Path::Map { parent, key } => {
-            push_ignored(field, parent);
-            push_key(field, key);
-        }
-        Path::Some { parent }
-        | Path::NewtypeStruct { parent }
-        | Path::NewtypeVariant { parent } => push_ignored(field, parent),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
@@ -127,6 +99,33 @@ mod tests {
         let pod = json!({"spec": {"containers": [{"name": 7}]}});
         let error = decode::<Pod>(pod, &mut |_| {}).expect_err("a number is no name");
         assert_eq!(error.field, "spec.containers[0].name");
+    }
+
+    #[derive(Debug, PartialEq, serde::Deserialize)]
+    enum Shape {
+        Point,
+        Circle(u8),
+        Line { from: i64, to: Option<f64> },
+    }
+
+    #[test]
+    fn every_kind_of_value_is_read() {
+        let decode = |value| decode::<Vec<Shape>>(value, &mut |_| {});
+        let shapes = json!(["Point", {"Circle": 7}, {"Line": {"from": -1, "to": 0.5}}]);
+        let line = Shape::Line { from: -1, to: Some(0.5) };
+        assert_eq!(decode(shapes), Ok(vec![Shape::Point, Shape::Circle(7), line]));
+        let error = |value| decode(value).expect_err("wrong").to_string();
+        for (wrong, why) in [
+            (json!(["Square"]), "[0]: unknown variant `Square`, expected one of"),
+            (json!(["Point", {"Circle": 256}]), "[1].Circle: invalid value: integer `256`"),
+            (json!([{"Line": {"to": null}}]), "[0].Line: missing field `from`"),
+            (json!([{"Circle": 1, "Point": null}]), "[0]: invalid value: map"),
+            (json!([7]), "[0]: invalid type: number, expected string or map"),
+            (json!({"Point": null}), "invalid type: map, expected a sequence"),
+        ] {
+            let said = error(wrong);
+            assert!(said.starts_with(why), "{said}");
+        }
     }
 
     #[test]
