@@ -85,7 +85,8 @@ bench: setup dist ## Measure klet and write docs/benchmarks.md (UPSTREAM_KUBELET
 interop: export KLET_BIN := $(abspath $(TARGET_DIR))/release/klet
 interop: setup build ## Try klet beside upstream's binaries (KUBEBUILDER_ASSETS, UPSTREAM_KUBELET, E2E_TEST, E2E_IMAGES)
 	$(CARGO) build --quiet --release -p xtask
-	$(CARGO) test -p e2e --test interop --test takeover -- --nocapture --test-threads=1
+	$(CARGO) test -p e2e --test interop --test interop_kubectl --test takeover -- --nocapture --test-threads=1
+	KUBECTL=$(KUBEBUILDER_ASSETS)/kubectl $(CARGO) test -p apiserver --test kubectl -- --nocapture
 	$(AS_ROOT) $(TARGET_DIR)/release/xtask conformance --klet $(KLET_BIN) $(CONFORMANCE_FLAGS)
 
 soak: ## Simulate whole nodes under faults with random seeds until Ctrl-C

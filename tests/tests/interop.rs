@@ -24,26 +24,6 @@ fn start(binaries: &std::path::Path, dir: &std::path::Path) -> Result<(Node, Con
     Ok((node, plane))
 }
 
-trait Waits {
-    fn eventually_has(&self, kind: &str, name: &str, node: &Node) -> Result<Value>;
-    fn wait_ready(&self, kind: &str, name: &str, node: &Node) -> Result<Value>;
-}
-
-impl Waits for ControlPlane {
-    fn eventually_has(&self, kind: &str, name: &str, node: &Node) -> Result<Value> {
-        node.eventually(&format!("{kind} {name}"), || self.get(kind, name))
-    }
-
-    fn wait_ready(&self, kind: &str, name: &str, node: &Node) -> Result<Value> {
-        node.eventually(&format!("{kind} {name} to be ready"), || {
-            let object = self.get(kind, name)?;
-            let ready = condition(&object, "Ready") == Some("True");
-            ensure!(ready, "its status is {:#}", object["status"]);
-            Ok(object)
-        })
-    }
-}
-
 fn pod(name: &str, node: &str, script: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -68,12 +48,12 @@ fn kubectl_works_on_its_pods() -> Result<()> {
     let (mut node, plane) = start(&binaries, dir.path())?;
     node.klet.launch()?;
     node.klet.wait_healthy()?;
-    plane.wait_ready("node", "n1", &node)?;
+    plane.wait_until_ready("node", "n1", &node)?;
 
     let script = "echo hello; mkdir /www; echo web > /www/index.html; httpd -p 8080 -h /www; \
                   trap 'exit 0' TERM; while :; do sleep 0.2; done";
     plane.apply(&pod("a", "n1", script))?;
-    plane.wait_ready("pod", "a", &node)?;
+    plane.wait_until_ready("pod", "a", &node)?;
     let logs = plane.kubectl(&["logs", "a"])?;
     ensure!(logs == "hello", "logs: {logs:?}");
     let env = plane.kubectl(&["exec", "a", "--", "env"])?;
@@ -130,7 +110,7 @@ fn attach(plane: &ControlPlane, node: &Node) -> Result<()> {
     let mut echo = pod("echo", "n1", "while read line; do echo got $line; done");
     echo["spec"]["containers"][0]["stdin"] = json!(true);
     plane.apply(&echo)?;
-    plane.wait_ready("pod", "echo", node)?;
+    plane.wait_until_ready("pod", "echo", node)?;
     let mut child = plane.kubectl_command(&["attach", "-i", "echo"]);
     let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let told = || -> Result<String> {
@@ -169,7 +149,7 @@ fn resize(plane: &ControlPlane, node: &Node) -> Result<()> {
     sized["spec"]["containers"][0]["resources"] =
         json!({"requests": {"cpu": "50m"}, "limits": {"cpu": "100m"}});
     plane.apply(&sized)?;
-    let before = plane.wait_ready("pod", "sized", node)?;
+    let before = plane.wait_until_ready("pod", "sized", node)?;
     let more = r#"{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"60m"},"limits":{"cpu":"200m"}}}]}}"#;
     plane.kubectl(&["patch", "pod", "sized", "--subresource=resize", "-p", more])?;
     node.eventually("the new size", || {
@@ -237,7 +217,7 @@ fn readiness_gate(plane: &ControlPlane, node: &Node) -> Result<()> {
     })?;
     let open = r#"{"status":{"conditions":[{"type":"example.com/open","status":"True"}]}}"#;
     plane.kubectl(&["patch", "pod", "gated", "--subresource=status", "-p", open])?;
-    plane.wait_ready("pod", "gated", node).map(drop)
+    plane.wait_until_ready("pod", "gated", node).map(drop)
 }
 
 /// What must not change while others take over: nothing was started, ready or restarted anew.
@@ -267,7 +247,7 @@ fn pods_of_a_cluster_change_hands_both_ways() -> Result<()> {
     let (mut node, plane) = start(&binaries, dir.path())?;
     node.klet.launch_upstream_alike(&kubelet)?;
     node.klet.wait_healthy()?;
-    plane.wait_ready("node", "n1", &node)?;
+    plane.wait_until_ready("node", "n1", &node)?;
     plane.apply(&json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": "v"},
     }))?;
@@ -286,8 +266,8 @@ fn pods_of_a_cluster_change_hands_both_ways() -> Result<()> {
     ]);
     plane.apply(&probed)?;
     plane.apply(&pod("plain", "n1", "exec sleep 1000"))?;
-    plane.wait_ready("pod", "probed", &node)?;
-    plane.wait_ready("pod", "plain", &node)?;
+    plane.wait_until_ready("pod", "probed", &node)?;
+    plane.wait_until_ready("pod", "plain", &node)?;
     let before = (node.instances()?, traces(&plane, "probed")?, traces(&plane, "plain")?);
     // Upstream leaves ready only containers that started ten seconds before it did.
     std::thread::sleep(Duration::from_secs(12));
@@ -304,7 +284,7 @@ fn pods_of_a_cluster_change_hands_both_ways() -> Result<()> {
             // Whoever holds the node now can be told apart by what it is asked to run.
             let name = format!("{whose}-{round}");
             plane.apply(&pod(&name, "n1", "exec sleep 1000"))?;
-            plane.wait_ready("pod", &name, &node)?;
+            plane.wait_until_ready("pod", &name, &node)?;
             plane.kubectl(&["delete", "pod", &name, "--wait=true", "--timeout=60s"])?;
             node.wait_gone(&name)?;
             let now = (node.instances()?, traces(&plane, "probed")?, traces(&plane, "plain")?);
@@ -330,7 +310,7 @@ fn a_deployment_rolls_out() -> Result<()> {
     }
     node.klet.launch()?;
     node.klet.wait_healthy()?;
-    plane.wait_ready("node", "n1", &node)?;
+    plane.wait_until_ready("node", "n1", &node)?;
     let template = |word: &str| {
         let mut pod = pod("d", "", &format!("echo {word}; exec sleep 1000"));
         pod["spec"].as_object_mut().map(|spec| spec.remove("nodeName"));
@@ -370,19 +350,19 @@ fn a_restart_of_etcd_disturbs_no_pod() -> Result<()> {
     let (mut node, mut plane) = start(&binaries, dir.path())?;
     node.klet.launch()?;
     node.klet.wait_healthy()?;
-    plane.wait_ready("node", "n1", &node)?;
+    plane.wait_until_ready("node", "n1", &node)?;
     plane.apply(&pod("stays", "n1", "exec sleep 1000"))?;
     plane.apply(&pod("goes", "n1", "exec sleep 1000"))?;
-    plane.wait_ready("pod", "stays", &node)?;
-    plane.wait_ready("pod", "goes", &node)?;
+    plane.wait_until_ready("pod", "stays", &node)?;
+    plane.wait_until_ready("pod", "goes", &node)?;
     let before = (node.instances()?, traces(&plane, "stays")?);
     plane.restart_etcd(Duration::from_secs(20))?;
     let now = (node.instances()?, traces(&plane, "stays")?);
     assert_eq!(now, before, "etcd was away");
     plane.kubectl(&["delete", "pod", "goes", "--wait=true", "--timeout=60s"])?;
     plane.apply(&pod("comes", "n1", "exec sleep 1000"))?;
-    plane.wait_ready("pod", "comes", &node)?;
-    plane.wait_ready("node", "n1", &node)?;
+    plane.wait_until_ready("pod", "comes", &node)?;
+    plane.wait_until_ready("node", "n1", &node)?;
     assert_eq!(traces(&plane, "stays")?, before.1);
     Ok(())
 }

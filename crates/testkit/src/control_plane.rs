@@ -17,6 +17,7 @@ use apiserver::certificates::Authority;
 use apiserver::serve::{Credentials, kubeconfig};
 use serde_json::{Value, json};
 
+use crate::cluster::condition;
 use crate::klet::reserve_port;
 use crate::node::{Node, NodeOptions};
 use crate::process::{self, Process};
@@ -86,7 +87,7 @@ impl ControlPlane {
             .args(["--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"])
             .arg(format!("--service-cluster-ip-range={SERVICES}"))
             .args(["--authorization-mode=Node,RBAC", "--allow-privileged=true"])
-            .args(["--enable-admission-plugins=NodeRestriction"])
+            .args(["--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth"])
             .args(["--service-account-issuer=https://kubernetes.default.svc"])
             .args(["--kubelet-preferred-address-types=InternalIP"]);
         for (flag, path) in [
@@ -112,7 +113,8 @@ impl ControlPlane {
             url: format!("https://127.0.0.1:{secure}"),
         };
         plane.wait_ready()?;
-        plane.start_controllers(&token_key, &ca, scheduler)?;
+        let ca_key = write("ca.key", &plane.authority.key_pem())?;
+        plane.start_controllers(&token_key, [&ca, &ca_key], scheduler)?;
         Ok(plane)
     }
 
@@ -126,7 +128,12 @@ impl ControlPlane {
     }
 
     /// Those that are there: not every test needs them.
-    fn start_controllers(&mut self, token_key: &Path, ca: &Path, port: u16) -> Result<()> {
+    fn start_controllers(
+        &mut self,
+        token_key: &Path,
+        [ca, ca_key]: [&Path; 2],
+        port: u16,
+    ) -> Result<()> {
         let log = |name: &str| self.dir.join(format!("{name}.log"));
         let manager = self.binaries.join("kube-controller-manager");
         if manager.exists() {
@@ -136,6 +143,8 @@ impl ControlPlane {
                 .arg(format!("--kubeconfig={}", config.display()))
                 .arg(format!("--service-account-private-key-file={}", token_key.display()))
                 .arg(format!("--root-ca-file={}", ca.display()))
+                .arg(format!("--cluster-signing-cert-file={}", ca.display()))
+                .arg(format!("--cluster-signing-key-file={}", ca_key.display()))
                 .args(["--use-service-account-credentials", "--leader-elect=false"])
                 .args(["--secure-port=0"]);
             let name = "kube-controller-manager";
@@ -170,10 +179,7 @@ impl ControlPlane {
     /// Writes a kubeconfig with a client certificate of a user.
     pub fn kubeconfig(&self, user: &str, group: Option<&str>) -> Result<PathBuf> {
         let issued = self.authority.client(user, group, jiff::Timestamp::now())?;
-        let text = kubeconfig(&self.url, self.authority.pem(), &Credentials::Certificate(issued));
-        let path = self.dir.join(format!("{}.kubeconfig", user.replace(':', "-")));
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(path)
+        self.write_kubeconfig(&user.replace(':', "-"), &Credentials::Certificate(issued))
     }
 
     /// The kubeconfig of somebody who may do anything.
@@ -202,6 +208,34 @@ impl ControlPlane {
     pub fn get(&self, kind: &str, name: &str) -> Result<Value> {
         let text = self.kubectl(&["get", kind, name, "-o", "json"])?;
         serde_json::from_str(&text).context("kubectl's JSON")
+    }
+
+    /// The same, once it is there.
+    pub fn eventually_has(&self, kind: &str, name: &str, node: &Node) -> Result<Value> {
+        node.eventually(&format!("{kind} {name}"), || self.get(kind, name))
+    }
+
+    /// The same, once it is ready.
+    pub fn wait_until_ready(&self, kind: &str, name: &str, node: &Node) -> Result<Value> {
+        node.eventually(&format!("{kind} {name} to be ready"), || {
+            let object = self.get(kind, name)?;
+            let ready = condition(&object, "Ready") == Some("True");
+            ensure!(ready, "its status is {:#}", object["status"]);
+            Ok(object)
+        })
+    }
+
+    /// A kubeconfig with a token.
+    pub fn token_kubeconfig(&self, name: &str, token: &str) -> Result<PathBuf> {
+        let credentials = Credentials::Token(token.to_owned());
+        self.write_kubeconfig(name, &credentials)
+    }
+
+    fn write_kubeconfig(&self, name: &str, credentials: &Credentials) -> Result<PathBuf> {
+        let text = kubeconfig(&self.url, self.authority.pem(), credentials);
+        let path = self.dir.join(format!("{name}.kubeconfig"));
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
     }
 
     /// Creates or changes an object.

@@ -87,6 +87,11 @@ impl Authority {
         &self.pem
     }
 
+    /// Its key, in PEM: for another that is to sign in its name.
+    pub fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
     /// A certificate of a server with these names and addresses.
     ///
     /// # Errors

@@ -201,6 +201,7 @@ mod tests {
         assert!(changes.changed().now_or_never().is_some() && all.view().settled);
         assert_eq!(all.in_use().unwrap(), ["x^1", "x^2"]);
         all.hold(&b, held(&[("pv", "x^1")]));
+        changes.borrow_and_update();
         all.hold(&b, held(&[("pv", "x^1")]));
         assert!(changes.changed().now_or_never().is_none(), "nothing new");
         all.undone(&a, &VolumeName::new("pv").unwrap());
