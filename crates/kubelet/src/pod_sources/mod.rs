@@ -173,7 +173,8 @@ fn start_with(settings: &Settings, ports: &SourcePorts) -> (PodSetReader, Object
     if let Some(ApiSource { api, copies, spread, fall_back }) = ports.cluster.clone() {
         configured.push(Source::Api);
         let (node_name, objects) = (settings.node_name.clone(), objects.clone());
-        let source = api::Config { node_name, api, spread, copies, objects, fall_back };
+        let recorder = ports.recorder.clone();
+        let source = api::Config { node_name, api, spread, copies, recorder, objects, fall_back };
         supervise(&ports.tasks, "api", move || api::run(source.clone(), sender.clone()));
     }
     let merger = Merger::new(configured);
