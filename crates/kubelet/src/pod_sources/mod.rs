@@ -6,6 +6,7 @@
 //! the state directory. Never looks at the runtime. Upstream: pkg/kubelet/config.
 
 mod api;
+mod features;
 mod file;
 mod home;
 mod http;
@@ -26,7 +27,7 @@ use std::time::Duration;
 use api_client::{Api, Spread};
 #[cfg(test)]
 use kubelet_model::DesiredPod;
-use kubelet_model::{PodSet, PodUid, Source};
+use kubelet_model::{EventType, PodSet, PodUid, Source};
 use tokio::sync::{mpsc, watch};
 
 use crate::events::Recorder;
@@ -179,7 +180,9 @@ fn start_with(settings: &Settings, ports: &SourcePorts) -> (PodSetReader, Object
     }
     let merger = Merger::new(configured);
     let (writer, pods) = watch::channel(Arc::new(merger.snapshot()));
-    let work = merge_updates(merger, updates, PodSetWriter(writer), kept, ports.clone());
+    let declared = settings.admission.declared_features.clone();
+    let outside = (ports.clone(), declared);
+    let work = merge_updates(merger, updates, PodSetWriter(writer), kept, outside);
     ports.tasks.spawn(work);
     (PodSetReader { pods, url: url_news }, objects)
 }
@@ -207,7 +210,7 @@ async fn merge_updates(
     mut updates: mpsc::Receiver<SourceUpdate>,
     writer: PodSetWriter,
     objects: ObjectsWriter,
-    ports: SourcePorts,
+    (ports, declared): (SourcePorts, Option<Vec<String>>),
 ) {
     let (mut reported, mut hidden) = (Vec::new(), BTreeSet::new());
     while let Some(mut update) = updates.recv().await {
@@ -230,6 +233,12 @@ async fn merge_updates(
             if duplicate.by_name {
                 let Duplicate { full_name, uid, .. } = duplicate;
                 notice::record_duplicate(&ports.recorder, source, full_name, uid);
+            }
+        }
+        for (pod, needed) in &applied.needs {
+            if let Some(text) = features::complaint(needed, declared.as_deref()) {
+                let reason = "FailedNodeDeclaredFeaturesCheck";
+                ports.recorder.record(pod, EventType::Warning, reason, text);
             }
         }
         reported.retain(|one: &Duplicate| one.source != source);
