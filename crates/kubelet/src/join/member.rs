@@ -100,7 +100,8 @@ impl Member {
             let tells = reports::tell_admission(handle.clone(), news, ports.jitter.clone());
             tasks.spawn_vital("node reader", tells);
         }
-        tasks.spawn(reports::poke_on_change(handle.clone(), runtime));
+        let clock_of_node = Arc::clone(&ports.clock);
+        tasks.spawn(reports::poke_on_change(handle.clone(), runtime, clock_of_node));
         tasks.spawn(reports::poke_on_shutdown(handle.clone(), shutting_down));
         if let Some(problem) = csi_node {
             tasks.spawn(reports::poke_on_problem(handle.clone(), problem));

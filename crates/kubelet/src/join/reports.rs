@@ -10,14 +10,14 @@ use cluster::node::{NodeEvent, NodeHandle, Reports};
 use cri::Runtime;
 use kubelet_model::{EventObject, EventType};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::member::Reconnect;
 use crate::admission::{NodeNewsWriter, NodeView};
 use crate::events::{Event, NodeEvents};
 use crate::node_shutdown::ShutdownReader;
 use crate::pleg::RuntimeStateReader;
-use crate::ports::Jitter;
+use crate::ports::{Clock, Jitter};
 use crate::volume_manager::attach::Attachments;
 
 /// How soon the server is asked again for the Node.
@@ -172,13 +172,21 @@ pub(super) async fn poke_on_shutdown(handle: NodeHandle, mut shutting_down: Shut
 }
 
 /// The node's status tells whether the runtime is usable: a change is written at once.
-pub(super) async fn poke_on_change(handle: NodeHandle, mut runtime: RuntimeStateReader) {
-    let mut known = runtime.current_and_update();
+/// So is that it has been away for too long.
+pub(super) async fn poke_on_change(
+    handle: NodeHandle,
+    mut runtime: RuntimeStateReader,
+    clock: Arc<dyn Clock>,
+) {
+    let mut known = runtime.troubles(clock.mono());
     loop {
-        runtime.changed().await;
-        let now = runtime.current_and_update();
-        let same = now.problem == known.problem && now.network_problem == known.network_problem;
-        if !same {
+        let wait = known.next.map(|at| at.since(clock.mono()));
+        tokio::select! { biased;
+            () = runtime.changed() => {}
+            () = sleep(wait.unwrap_or_default()), if wait.is_some() => {}
+        }
+        let now = runtime.troubles(clock.mono());
+        if (&now.runtime, &now.network) != (&known.runtime, &known.network) {
             handle.poke();
         }
         known = now;
