@@ -8,7 +8,7 @@ use cluster::certificates::CertificateState;
 use cluster::events::{EventReport, Involved};
 use cluster::node::{NodeEvent, NodeHandle, Reports};
 use cri::Runtime;
-use kubelet_model::{EventObject, EventType};
+use kubelet_model::{EventObject, EventType, PodUid};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -54,8 +54,12 @@ impl Reports for NodeReports {
     }
 }
 
-/// An event as it is written to the API server.
-pub(super) fn event(key: u64, event: &Event) -> EventReport {
+/// An event as it is written to the API server; `revision` tells that of a pod there.
+pub(super) fn event(
+    key: u64,
+    event: &Event,
+    revision: &dyn Fn(&PodUid) -> Option<String>,
+) -> EventReport {
     let object = match event.object.clone() {
         EventObject::Node(name) => Involved {
             kind: "Node".to_owned(),
@@ -74,11 +78,12 @@ pub(super) fn event(key: u64, event: &Event) -> EventReport {
         EventObject::Pod { uid, name, namespace, field_path } => Involved {
             kind: "Pod".to_owned(),
             api_version: "v1".to_owned(),
+            // One of a file has none.
+            resource_version: revision(&uid).unwrap_or_default(),
             uid: uid.as_str().to_owned(),
             name,
             namespace,
             field_path,
-            ..Involved::default()
         },
         EventObject::Claim { uid, name, namespace } => Involved {
             kind: "PersistentVolumeClaim".to_owned(),
@@ -249,7 +254,7 @@ mod tests {
     fn an_event_about_the_node_has_no_uid() {
         let (events, recorder) = NodeEvents::for_test();
         events.normal("Starting", "Starting kubelet.");
-        let report = event(7, &recorder.all()[0]);
+        let report = event(7, &recorder.all()[0], &|_| Some("9".to_owned()));
         let expected = Involved {
             kind: "Node".to_owned(),
             api_version: "v1".to_owned(),
@@ -257,5 +262,27 @@ mod tests {
             ..Involved::default()
         };
         assert_eq!((report.key, report.object), (7, expected));
+    }
+
+    #[test]
+    fn an_event_about_a_pod_names_the_version_that_the_server_has() {
+        let (_, recorder) = NodeEvents::for_test();
+        for uid in ["u", "static"] {
+            let object = EventObject::Pod {
+                uid: PodUid::new(uid),
+                name: "web".to_owned(),
+                namespace: "ns".to_owned(),
+                field_path: "spec.containers{app}".to_owned(),
+            };
+            recorder.record(&object, EventType::Normal, "Started", "Container started".to_owned());
+        }
+        let revision = |uid: &PodUid| (uid.as_str() == "u").then(|| "9".to_owned());
+        let told = recorder.all().into_iter().map(|one| {
+            let Involved { uid, resource_version, field_path, .. } =
+                event(1, &one, &revision).object;
+            format!("{uid} {resource_version} {field_path}")
+        });
+        let told: Vec<String> = told.collect();
+        assert_eq!(told, ["u 9 spec.containers{app}", "static  spec.containers{app}"]);
     }
 }
