@@ -256,6 +256,7 @@ impl Agent {
     /// What the servers show.
     pub fn view(&self) -> View {
         View {
+            desired: self.desired.clone(),
             statuses: self.statuses.clone(),
             observations: self.observations.clone(),
             metrics: Arc::clone(&self.metrics),
