@@ -243,6 +243,7 @@ impl Agent {
             node_news: self.reports.node.clone(),
             csi_node: self.csi_node.as_ref().map(CsiNodeHandle::problem),
             attachments: self.volumes.attachments(),
+            copies: self.copies.clone(),
             shutting_down: self.shutting_down.clone(),
         }
     }
@@ -255,6 +256,7 @@ impl Agent {
     /// What the servers show.
     pub fn view(&self) -> View {
         View {
+            desired: self.desired.clone(),
             statuses: self.statuses.clone(),
             observations: self.observations.clone(),
             metrics: Arc::clone(&self.metrics),

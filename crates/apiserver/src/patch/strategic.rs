@@ -92,20 +92,17 @@ impl Merge<'_> {
         old: Vec<Value>,
         new: &[Value],
     ) -> Result<Vec<Value>, PatchError> {
-        let mut merged = old;
         let is_replace = |item: &Value| item.get(PATCH).is_some_and(|word| word == "replace");
         if new.iter().any(is_replace) {
-            merged.clear();
+            return replaced(path, key, new);
         }
+        let mut merged = old;
         for item in new {
             let Some(fields) = item.as_object() else {
                 return Err(unreadable(&format!("an item of {path} is no object")));
             };
             let word = directive(fields)?;
             let fields = &without_directive(fields);
-            if word == Some(Directive::Replace) && fields.is_empty() {
-                continue;
-            }
             let Some(id) = fields.get(key) else {
                 return Err(unreadable(&format!("an item of {path} has no {key}")));
             };
@@ -160,6 +157,29 @@ impl Merge<'_> {
         }
         Ok(())
     }
+}
+
+/// Other items of such a list are taken as they are; those with directives of their own
+/// are not part of it.
+fn replaced(path: &str, key: &str, new: &[Value]) -> Result<Vec<Value>, PatchError> {
+    let mut items = Vec::new();
+    for item in new {
+        let Some(fields) = item.as_object() else {
+            return Err(unreadable(&format!("an item of {path} is no object")));
+        };
+        match directive(fields)? {
+            None => items.push(item.clone()),
+            Some(Directive::Replace) => {}
+            Some(Directive::Delete) if fields.contains_key(key) => {}
+            Some(Directive::Delete) => {
+                return Err(unreadable(&format!("an item of {path} has no {key}")));
+            }
+            Some(Directive::Merge) => {
+                return Err(unreadable(&format!("an item of {path} wants to be merged")));
+            }
+        }
+    }
+    Ok(items)
 }
 
 fn ordered(items: Vec<Value>, order: &[Value], id: impl Fn(&Value) -> Value) -> Vec<Value> {

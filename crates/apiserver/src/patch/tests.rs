@@ -47,6 +47,15 @@ fn directives() {
             containers(json!([{"$patch": "replace"}, {"name": "c"}])),
             containers(json!([{"name": "c"}])),
         ),
+        // Nothing is merged by key then, and items with directives are no items.
+        (
+            two(),
+            containers(json!([
+                {"name": "c", "x": 1}, {"$patch": "replace"}, {"name": "c", "x": 2}, {"y": 1},
+                {"name": "a", "$patch": "delete"}, {"name": "d", "$patch": "replace"},
+            ])),
+            containers(json!([{"name": "c", "x": 1}, {"name": "c", "x": 2}, {"y": 1}])),
+        ),
         (
             two(),
             containers(json!([{"name": "a", "x": null}])),

@@ -27,7 +27,7 @@ pub(super) async fn run(context: Arc<Context>) {
         }
         match news {
             News::All(mut nodes) => match nodes.pop() {
-                Some(node) => drop(context.latest.offer(node)),
+                Some(node) => context.latest.replace(node),
                 None => context.latest.forget(None),
             },
             News::Put(node) => drop(context.latest.offer(node)),

@@ -142,6 +142,17 @@ impl Latest {
         node
     }
 
+    /// Takes the Node of a list, whatever is known: a server that was restored from a
+    /// backup counts from further back.
+    pub fn replace(&self, node: Value) {
+        let node = OwnNode::new(node);
+        self.0.send_if_modified(|latest| {
+            let changes = latest.as_ref() != Some(&node);
+            *latest = Some(node);
+            changes
+        });
+    }
+
     /// The Node is gone, as of the one that was deleted.
     pub fn forget(&self, gone: Option<Value>) {
         let gone = gone.map(OwnNode::new);
@@ -189,6 +200,11 @@ mod tests {
         assert_eq!(revision().as_deref(), Some("11"), "an older one is gone");
         latest.forget(Some(node("12")));
         assert_eq!(revision(), None);
+        latest.offer(node("20"));
+        latest.replace(node("7"));
+        assert_eq!(revision().as_deref(), Some("7"), "the server has no other");
+        latest.offer(node("8"));
+        assert_eq!(revision().as_deref(), Some("8"));
         latest.offer(node("odd"));
         latest.offer(node("3"));
         assert_eq!(revision().as_deref(), Some("3"));

@@ -192,22 +192,37 @@ fn values(texts: &[String]) -> Vec<Value> {
     texts.iter().map(|text| Value::from(text.as_str())).collect()
 }
 
-/// Do two statuses differ in more than when conditions were last looked at?
-pub(super) fn differs(old: &Value, new: &Value) -> bool {
-    let nothing = Fields::new();
-    let old = old.get("status").and_then(Value::as_object).unwrap_or(&nothing);
-    let new = new.get("status").and_then(Value::as_object).unwrap_or(&nothing);
-    for key in old.keys().chain(new.keys()) {
-        let (before, after) = (old.get(key), new.get(key));
-        let same = match key.as_str() {
-            "conditions" => fields::same(Some(&by_type(before)), Some(&by_type(after))),
-            _ => fields::same(before, after),
-        };
-        if !same {
-            return true;
-        }
+/// What the last write wanted, and what the server made of it.
+pub(super) struct LastWrite {
+    pub wanted: Value,
+    pub answered: Value,
+}
+
+/// Do two statuses differ in more than when conditions were last looked at? A field of
+/// which the server keeps something else, such as one that it is too old to know, does
+/// not: it had its chance with the last write.
+pub(super) fn differs(old: &Value, new: &Value, last: Option<&LastWrite>) -> bool {
+    let (before, after) = (status_of(old), status_of(new));
+    let keys = before.into_iter().chain(after).flat_map(|status| status.keys());
+    let mut differing = keys.filter(|key| !same_part(old, new, key));
+    differing.any(|key| {
+        let refused = last.is_some_and(|last| {
+            same_part(&last.wanted, new, key) && same_part(&last.answered, old, key)
+        });
+        !refused
+    })
+}
+
+fn status_of(node: &Value) -> Option<&Fields> {
+    node.get("status").and_then(Value::as_object)
+}
+
+fn same_part(one: &Value, other: &Value, key: &str) -> bool {
+    let part = |node| status_of(node).and_then(|status| status.get(key));
+    match key {
+        "conditions" => fields::same(Some(&by_type(part(one))), Some(&by_type(part(other)))),
+        _ => fields::same(part(one), part(other)),
     }
-    false
 }
 
 /// Conditions in the order of their types, without when they were last looked at.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::facts::{NodeImage, RuntimeHandler};
-use super::status::{Outcome, Told, differs, set};
+use super::status::{LastWrite, Outcome, Told, differs, set};
 use super::test_parts::{facts, settings};
 
 fn now() -> Timestamp {
@@ -63,7 +63,7 @@ fn the_second_time_nothing_differs_but_when() {
     let outcome = set(&mut node, &settings(), &facts(), later, &mut told);
     assert_eq!(outcome, Outcome::default());
     assert_ne!(before, node);
-    assert!(!differs(&before, &node));
+    assert!(!differs(&before, &node, None));
     // Each thing that changes does.
     let changes: [&dyn Fn(&mut super::NodeFacts); 6] = [
         &|facts| facts.pressure.disk = true,
@@ -77,7 +77,7 @@ fn the_second_time_nothing_differs_but_when() {
         let (mut changed, mut other) = (node.clone(), facts());
         change(&mut other);
         set(&mut changed, &settings(), &other, later, &mut told);
-        assert!(differs(&node, &changed), "change {number}");
+        assert!(differs(&node, &changed, None), "change {number}");
     }
 }
 
@@ -166,7 +166,21 @@ fn order_of_conditions_and_empty_lists_are_no_difference() {
         "images": [], "features": null}});
     let new = json!({"status": {"conditions": [condition("B", "2"), condition("A", "2")],
         "volumesInUse": []}});
-    assert!(!differs(&old, &new));
-    assert!(differs(&old, &json!({"status": {"conditions": [condition("A", "1")]}})));
-    assert!(differs(&json!({}), &old));
+    assert!(!differs(&old, &new, None));
+    assert!(differs(&old, &json!({"status": {"conditions": [condition("A", "1")]}}), None));
+    assert!(differs(&json!({}), &old, None));
+}
+
+#[test]
+fn what_the_server_did_not_take_is_no_change() {
+    let node = |features: Value, cpu: &str| json!({"status": {"f": features, "cpu": cpu}});
+    let last =
+        LastWrite { wanted: node(json!(["A"]), "1"), answered: json!({"status": {"cpu": "1"}}) };
+    let has = json!({"status": {"cpu": "1"}});
+    assert!(differs(&has, &node(json!(["A"]), "1"), None));
+    assert!(!differs(&has, &node(json!(["A"]), "1"), Some(&last)));
+    assert!(differs(&has, &node(json!(["A"]), "2"), Some(&last)), "something else is news");
+    assert!(differs(&has, &node(json!(["B"]), "1"), Some(&last)), "it wants something else");
+    let other = node(json!(["C"]), "1");
+    assert!(differs(&other, &node(json!(["A"]), "1"), Some(&last)), "somebody wrote since");
 }

@@ -16,7 +16,7 @@ use super::context::{Context, NodeError};
 use super::facts::NodeFacts;
 use super::health::{REGISTER, UPDATE};
 use super::own::OwnNode;
-use super::status::{Outcome, Told};
+use super::status::{LastWrite, Outcome, Told};
 use super::{conditions, patch, registration, status};
 
 /// Attempts of one update.
@@ -37,6 +37,8 @@ pub(super) struct Updates {
     /// When the status was last written, and how long until it is again though nothing
     /// changed.
     reported: Option<(Instant, Duration)>,
+    /// How the server took it.
+    last_write: Option<LastWrite>,
     /// What the runtime was told.
     networks: String,
     /// Logged once, until it changes; and so are the problems.
@@ -51,6 +53,7 @@ impl Updates {
             context,
             registered: false,
             reported: None,
+            last_write: None,
             networks: String::new(),
             network_error: None,
             told: Told::default(),
@@ -170,7 +173,7 @@ impl Updates {
         let networks_changed = self.tell_networks(&original.pod_cidrs()).await;
         let mut told = self.told.clone();
         let (node, outcome) = self.evaluate(&original, &facts, &mut told);
-        let changed = networks_changed || differs(&original, &node);
+        let changed = networks_changed || self.differs(&original, &node);
         self.told = told;
         self.tell(outcome, std::mem::take(tells));
         let due = self.reported.is_none_or(|(at, period)| at.elapsed() >= period);
@@ -223,6 +226,13 @@ impl Updates {
         (node, outcome)
     }
 
+    /// Is there more to write than the time?
+    fn differs(&self, original: &OwnNode, node: &Value) -> bool {
+        let labels = |node: &Value| node.pointer("/metadata/labels").cloned();
+        labels(original.object()) != labels(node)
+            || status::differs(original.object(), node, self.last_write.as_ref())
+    }
+
     async fn write(
         &mut self,
         original: &OwnNode,
@@ -238,6 +248,8 @@ impl Updates {
         };
         let written = self.context.patch_node(patch::between(original.object(), node)).await?;
         self.reported = Some((Instant::now(), period));
+        let (wanted, answered) = (node.clone(), written.object().clone());
+        self.last_write = Some(LastWrite { wanted, answered });
         self.context.works(UPDATE, |health, now| health.status_written = Some(now));
         Ok(written)
     }
@@ -275,10 +287,4 @@ impl Updates {
             self.problems = outcome.problems;
         }
     }
-}
-
-/// Is there more to write than the time?
-fn differs(original: &OwnNode, node: &Value) -> bool {
-    let labels = |node: &Value| node.pointer("/metadata/labels").cloned();
-    labels(original.object()) != labels(node) || status::differs(original.object(), node)
 }

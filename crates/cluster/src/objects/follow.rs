@@ -141,7 +141,8 @@ impl Follow {
 
     fn fail(&mut self, error: ApiError) -> Seen {
         self.end_watch();
-        if error.is_expired() {
+        // A server that was restored from a backup is behind what it once told.
+        if error.is_expired() || error.is_ahead() {
             self.revision = None;
         }
         self.pause(error.retry_after());
@@ -311,5 +312,25 @@ mod tests {
         // List, three refusals, a watch that ends at once, one that lasts, list, watch.
         assert_eq!(times, [0, 0, 800, 7_800, 307_800, 314_200, 320_000, 320_000]);
         assert_eq!(asked[6].1, "", "not from the server's memory");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_went_back_in_time_is_listed_anew() {
+        let list = json!({"metadata": {"resourceVersion": "5"}, "items": [object("a", "3")]});
+        let ahead = ApiError::Answered {
+            code: 504,
+            reason: "Timeout".to_owned(),
+            message: "Too large resource version: 900, current: 5".to_owned(),
+            retry_after: None,
+        };
+        let (server, mut follow) = follow(
+            list,
+            vec![Err(ahead.clone()), Ok(vec![(0, event(Change::Modified, "a", "6"))])],
+        );
+        assert_eq!(follow.next().await, Seen::Present(object("a", "3")));
+        assert_eq!(follow.next().await, Seen::Failing(ahead));
+        assert_eq!(follow.next().await, Seen::Present(object("a", "3")));
+        assert_eq!(follow.next().await, Seen::Present(object("a", "6")));
+        assert_eq!(server.asked.lock().unwrap()[2].1, "", "a list, not from the server's memory");
     }
 }

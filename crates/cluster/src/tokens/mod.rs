@@ -153,12 +153,6 @@ impl Tokens {
         self.lock().slots.remove(ask);
     }
 
-    /// Forgets the tokens of a pod that is gone.
-    pub fn delete_pod(&self, uid: &str) {
-        let of_pod = |ask: &TokenAsk| ask.pod.as_ref().is_some_and(|pod| pod.uid == uid);
-        self.lock().slots.retain(|ask, _| !of_pod(ask));
-    }
-
     fn fresh(&self, slot: &Slot) -> Option<Token> {
         let now = (self.clock)();
         slot.state().token.clone().filter(|token| !token.is_due(now))

@@ -181,7 +181,7 @@ async fn tokens_are_forgotten() {
     assert_eq!(count(), TOKENS_MAX);
     assert_eq!(tokens.next_refresh(&ask("p0")), None, "the oldest went first");
     assert!(tokens.next_refresh(&ask("p3")).is_some());
-    tokens.delete_pod("p3");
+    tokens.forget(&ask("p3"));
     assert_eq!((tokens.next_refresh(&ask("p3")), count()), (None, TOKENS_MAX - 1));
     issuer.pass(3700);
     tokens.get(&ask("new")).await.unwrap();

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::NodeCertificates;
 use crate::container_manager::{disk_bytes, machine_capacity};
 use crate::node_shutdown::{NOT_READY, ShutdownReader};
-use crate::pleg::RuntimeStateReader;
+use crate::pleg::{RuntimeState, RuntimeStateReader};
 use crate::ports::{Fs, Ports, host_net};
 use crate::volume_manager::attach::Attachments;
 
@@ -59,10 +59,11 @@ pub(super) struct Asked {
 impl Facts for NodeFactsReader {
     async fn gather(&self, anew: bool) -> NodeFacts {
         let fs = &*self.ports.fs;
-        let mut state = self.state.clone();
-        let state = state.current_and_update();
+        let mut reader = self.state.clone();
+        let state = reader.current_and_update();
+        let told = reader.troubles(self.ports.clock.mono());
         let mut asked = self.asked.lock().await;
-        let runtime = self.runtime(&state.name, anew, &mut asked).await;
+        let runtime = self.runtime(&state, anew, &mut asked).await;
         let images = self.images(&mut asked).await;
         let goes = self.shutting_down.is_shutting_down();
         NodeFacts {
@@ -78,8 +79,8 @@ impl Facts for NodeFactsReader {
             pressure: Pressure::default(),
             volumes_in_use: self.attachments.in_use(),
             troubles: Troubles {
-                runtime: state.problem.into_iter().collect(),
-                network: state.network_problem.into_iter().collect(),
+                runtime: told.runtime,
+                network: told.network,
                 storage: self.storage.iter().filter_map(|told| told.borrow().clone()).collect(),
                 soft: self.certificates.warning(),
                 shutdown: goes.then(|| NOT_READY.to_owned()),
@@ -99,19 +100,17 @@ impl NodeFactsReader {
         network
     }
 
-    async fn runtime(&self, name: &str, anew: bool, asked: &mut Asked) -> Runtime {
+    async fn runtime(&self, state: &RuntimeState, anew: bool, asked: &mut Asked) -> Runtime {
         let runtime = &self.ports.runtime;
         if anew || asked.version.is_none() {
             asked.version = runtime.version().await.ok().map(|version| version.runtime_version);
         }
-        let status = runtime.status().await.unwrap_or_default();
-        let handlers = status.runtime_handlers.iter().map(handler).collect();
-        let groups = status.features.map(|features| features.supplemental_groups_policy);
         Runtime {
-            name: name.to_owned(),
+            name: state.name.clone(),
             version: asked.version.clone(),
-            handlers,
-            supplemental_groups_policy: groups,
+            // As it said last: a runtime that is away has not lost them.
+            handlers: state.handlers.iter().map(handler).collect(),
+            supplemental_groups_policy: state.strict_groups,
         }
     }
 
@@ -122,10 +121,26 @@ impl NodeFactsReader {
         {
             return Ok(images.clone());
         }
-        let images = self.ports.runtime.list_images().await.map_err(|error| error.to_string())?;
-        let images: Vec<NodeImage> = images.into_iter().map(image).collect();
-        asked.images = Some((now, images.clone()));
-        Ok(images)
+        let listed = self.ports.runtime.list_images().await;
+        let listed = listed.map(|images| images.into_iter().map(image).collect());
+        listed_or_known(&mut asked.images, now, listed.map_err(|error| error.to_string()))
+    }
+}
+
+/// A runtime that is away has not lost its images: what it listed last holds, and it is
+/// asked again at the next look.
+fn listed_or_known(
+    known: &mut Option<(Instant, Vec<NodeImage>)>,
+    now: Instant,
+    listed: Result<Vec<NodeImage>, String>,
+) -> Result<Vec<NodeImage>, String> {
+    match (listed, &*known) {
+        (Ok(images), _) => {
+            *known = Some((now, images.clone()));
+            Ok(images)
+        }
+        (Err(_), Some((_, images))) => Ok(images.clone()),
+        (Err(error), None) => Err(error),
     }
 }
 
@@ -225,6 +240,19 @@ mod tests {
         assert_eq!(os_image("NAME='Odd'\n"), "Odd");
         assert_eq!(os_image("VERSION=1"), "Linux");
         assert_eq!(swap_bytes("MemTotal: 1 kB\nSwapTotal:   2048 kB\n"), 2 << 20);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn images_of_a_runtime_that_is_away_are_known_from_before() {
+        let away = || Err("away".to_owned());
+        let (mut known, now) = (None, Instant::now());
+        assert_eq!(listed_or_known(&mut known, now, away()), away());
+        let images = |id: &str| vec![NodeImage { id: id.to_owned(), ..NodeImage::default() }];
+        assert_eq!(listed_or_known(&mut known, now, Ok(images("a"))), Ok(images("a")));
+        let later = now + IMAGES_FRESH;
+        assert_eq!(listed_or_known(&mut known, later, away()), Ok(images("a")));
+        assert_eq!(known.as_ref().map(|(at, _)| *at), Some(now), "asked again at the next look");
+        assert_eq!(listed_or_known(&mut known, later, Ok(images("b"))), Ok(images("b")));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use cluster::objects::{Connect, Settings as ObjectSettings, Strategy, ttl};
 use cluster::tokens::Tokens;
 use cluster::trust_bundles::Draw;
 use futures_util::future::BoxFuture;
+use kubelet_model::PodUid;
 
 use super::credentials::{self, Makers};
 use super::facts::{self, NodeFactsReader};
@@ -61,7 +62,9 @@ impl Member {
     /// Starts everything that ties the agent to its cluster.
     pub fn start(self, agent: AgentParts) -> NodeHandle {
         let AgentParts { ports, runtime, root_dir, objects, identity, events, .. } = agent;
-        let AgentParts { recorder, node_news, csi_node, attachments, shutting_down, .. } = agent;
+        let AgentParts {
+            recorder, node_news, csi_node, attachments, shutting_down, copies, ..
+        } = agent;
         let Self { settings, api, connect, reconnect, certificates } = self;
         let clock = Arc::clone(&certificates.clock);
         let tasks = ports.tasks.clone();
@@ -100,7 +103,8 @@ impl Member {
             let tells = reports::tell_admission(handle.clone(), news, ports.jitter.clone());
             tasks.spawn_vital("node reader", tells);
         }
-        tasks.spawn(reports::poke_on_change(handle.clone(), runtime));
+        let clock_of_node = Arc::clone(&ports.clock);
+        tasks.spawn(reports::poke_on_change(handle.clone(), runtime, clock_of_node));
         tasks.spawn(reports::poke_on_shutdown(handle.clone(), shutting_down));
         if let Some(problem) = csi_node {
             tasks.spawn(reports::poke_on_problem(handle.clone(), problem));
@@ -154,7 +158,8 @@ impl Member {
         let node_name = settings.node.name.clone();
         let of_events = cluster::events::Settings { node_name, qps, burst };
         let (sink, writer) = cluster::events::new(of_api, of_events, of_spread);
-        recorder.tell(Box::new(move |key, event| sink.push(reports::event(key, event))));
+        let revision = move |uid: &PodUid| Some(copies.as_ref()?.get(uid)?.revision);
+        recorder.tell(Box::new(move |key, event| sink.push(reports::event(key, event, &revision))));
         tasks.spawn_vital("event writer", writer.run());
         handle
     }

@@ -35,6 +35,7 @@ use crate::events::{NodeEvents, Recorder};
 use crate::node_shutdown::ShutdownReader;
 use crate::object_cache::Objects;
 use crate::pleg::RuntimeStateReader;
+use crate::pod_manager::ApiCopies;
 use crate::ports::Ports;
 use crate::volume_manager::attach::Attachments;
 
@@ -71,6 +72,8 @@ pub struct AgentParts {
     pub csi_node: Option<watch::Receiver<Option<String>>>,
     /// Which volumes are in use, and are attached.
     pub attachments: Attachments,
+    /// What the API server holds of the node's pods.
+    pub copies: Option<ApiCopies>,
     /// Whether the machine is about to go.
     pub shutting_down: ShutdownReader,
 }

@@ -8,16 +8,16 @@ use cluster::certificates::CertificateState;
 use cluster::events::{EventReport, Involved};
 use cluster::node::{NodeEvent, NodeHandle, Reports};
 use cri::Runtime;
-use kubelet_model::{EventObject, EventType};
+use kubelet_model::{EventObject, EventType, PodUid};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::member::Reconnect;
 use crate::admission::{NodeNewsWriter, NodeView};
 use crate::events::{Event, NodeEvents};
 use crate::node_shutdown::ShutdownReader;
 use crate::pleg::RuntimeStateReader;
-use crate::ports::Jitter;
+use crate::ports::{Clock, Jitter};
 use crate::volume_manager::attach::Attachments;
 
 /// How soon the server is asked again for the Node.
@@ -54,8 +54,12 @@ impl Reports for NodeReports {
     }
 }
 
-/// An event as it is written to the API server.
-pub(super) fn event(key: u64, event: &Event) -> EventReport {
+/// An event as it is written to the API server; `revision` tells that of a pod there.
+pub(super) fn event(
+    key: u64,
+    event: &Event,
+    revision: &dyn Fn(&PodUid) -> Option<String>,
+) -> EventReport {
     let object = match event.object.clone() {
         EventObject::Node(name) => Involved {
             kind: "Node".to_owned(),
@@ -74,11 +78,12 @@ pub(super) fn event(key: u64, event: &Event) -> EventReport {
         EventObject::Pod { uid, name, namespace, field_path } => Involved {
             kind: "Pod".to_owned(),
             api_version: "v1".to_owned(),
+            // One of a file has none.
+            resource_version: revision(&uid).unwrap_or_default(),
             uid: uid.as_str().to_owned(),
             name,
             namespace,
             field_path,
-            ..Involved::default()
         },
         EventObject::Claim { uid, name, namespace } => Involved {
             kind: "PersistentVolumeClaim".to_owned(),
@@ -172,13 +177,21 @@ pub(super) async fn poke_on_shutdown(handle: NodeHandle, mut shutting_down: Shut
 }
 
 /// The node's status tells whether the runtime is usable: a change is written at once.
-pub(super) async fn poke_on_change(handle: NodeHandle, mut runtime: RuntimeStateReader) {
-    let mut known = runtime.current_and_update();
+/// So is that it has been away for too long.
+pub(super) async fn poke_on_change(
+    handle: NodeHandle,
+    mut runtime: RuntimeStateReader,
+    clock: Arc<dyn Clock>,
+) {
+    let mut known = runtime.troubles(clock.mono());
     loop {
-        runtime.changed().await;
-        let now = runtime.current_and_update();
-        let same = now.problem == known.problem && now.network_problem == known.network_problem;
-        if !same {
+        let wait = known.next.map(|at| at.since(clock.mono()));
+        tokio::select! { biased;
+            () = runtime.changed() => {}
+            () = sleep(wait.unwrap_or_default()), if wait.is_some() => {}
+        }
+        let now = runtime.troubles(clock.mono());
+        if (&now.runtime, &now.network) != (&known.runtime, &known.network) {
             handle.poke();
         }
         known = now;
@@ -241,7 +254,7 @@ mod tests {
     fn an_event_about_the_node_has_no_uid() {
         let (events, recorder) = NodeEvents::for_test();
         events.normal("Starting", "Starting kubelet.");
-        let report = event(7, &recorder.all()[0]);
+        let report = event(7, &recorder.all()[0], &|_| Some("9".to_owned()));
         let expected = Involved {
             kind: "Node".to_owned(),
             api_version: "v1".to_owned(),
@@ -249,5 +262,27 @@ mod tests {
             ..Involved::default()
         };
         assert_eq!((report.key, report.object), (7, expected));
+    }
+
+    #[test]
+    fn an_event_about_a_pod_names_the_version_that_the_server_has() {
+        let (_, recorder) = NodeEvents::for_test();
+        for uid in ["u", "static"] {
+            let object = EventObject::Pod {
+                uid: PodUid::new(uid),
+                name: "web".to_owned(),
+                namespace: "ns".to_owned(),
+                field_path: "spec.containers{app}".to_owned(),
+            };
+            recorder.record(&object, EventType::Normal, "Started", "Container started".to_owned());
+        }
+        let revision = |uid: &PodUid| (uid.as_str() == "u").then(|| "9".to_owned());
+        let told = recorder.all().into_iter().map(|one| {
+            let Involved { uid, resource_version, field_path, .. } =
+                event(1, &one, &revision).object;
+            format!("{uid} {resource_version} {field_path}")
+        });
+        let told: Vec<String> = told.collect();
+        assert_eq!(told, ["u 9 spec.containers{app}", "static  spec.containers{app}"]);
     }
 }

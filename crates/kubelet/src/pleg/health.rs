@@ -6,11 +6,11 @@ use std::time::Duration;
 use cri::v1;
 use tokio::time::Instant;
 
-use super::RuntimeState;
 use super::relist::{Health, Relister};
+use super::{RuntimeState, ready};
 
 /// How often a runtime that is ready is asked whether it and its network still are.
-const STATUS_PERIOD: Duration = Duration::from_secs(10);
+const STATUS_PERIOD: Duration = Duration::from_secs(5);
 /// How often one that is not ready is asked.
 const STATUS_PERIOD_DOWN: Duration = Duration::from_secs(1);
 
@@ -28,10 +28,19 @@ impl Relister {
     pub(super) fn on_health(&mut self, health: Health) {
         match health {
             Ok((name, status)) => {
-                self.health_problem = condition(&status, "RuntimeReady");
+                let unready = ready::unready(&status);
+                self.health_problem.clone_from(&unready);
+                if unready.is_none() {
+                    let now = self.ports.clock.mono();
+                    self.state.heard(|contact| contact.ready = Some(now));
+                }
                 self.publish_state(|state| {
+                    if unready.is_none() {
+                        state.handlers = handlers(&status);
+                    }
+                    (state.unready, state.answered) = (unready, true);
                     state.name = name.unwrap_or_else(|| std::mem::take(&mut state.name));
-                    state.network_problem = condition(&status, "NetworkReady");
+                    state.network_problem = ready::without_network(&status);
                     state.recursive_read_only = recursive_read_only(&status);
                     let features = status.features.as_ref();
                     let strict = features.is_some_and(|f| f.supplemental_groups_policy);
@@ -57,22 +66,17 @@ impl Relister {
     }
 }
 
+/// By name: the order in which a runtime tells them is no news.
+fn handlers(status: &v1::StatusResponse) -> Vec<v1::RuntimeHandler> {
+    let mut handlers = status.runtime_handlers.clone();
+    handlers.sort_by(|a, b| a.name.cmp(&b.name));
+    handlers
+}
+
 /// Handlers that can make a mount read-only all the way down.
 fn recursive_read_only(status: &v1::StatusResponse) -> Vec<String> {
     let able = |handler: &&v1::RuntimeHandler| {
         handler.features.as_ref().is_some_and(|features| features.recursive_read_only_mounts)
     };
     status.runtime_handlers.iter().filter(able).map(|handler| handler.name.clone()).collect()
-}
-
-/// Why a condition of the runtime does not hold.
-fn condition(status: &v1::StatusResponse, name: &str) -> Option<String> {
-    let conditions = status.status.as_ref().map_or(&[][..], |s| &s.conditions);
-    match conditions.iter().find(|c| c.r#type == name) {
-        Some(condition) if condition.status => None,
-        Some(condition) => {
-            Some(format!("{name} is false: {} {}", condition.reason, condition.message))
-        }
-        None => Some(format!("the runtime reports no {name} condition")),
-    }
 }

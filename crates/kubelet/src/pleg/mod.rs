@@ -16,6 +16,7 @@ mod last_words;
 mod observations;
 mod on_event;
 mod parse;
+mod ready;
 mod relist;
 mod runtime_state;
 pub(crate) mod signals;

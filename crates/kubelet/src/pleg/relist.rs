@@ -150,6 +150,7 @@ impl Relister {
             Ok((sandboxes, containers)) => {
                 self.failed_listings = 0;
                 self.listing_problem = None;
+                self.state.heard(|contact| contact.listed = Some(began));
                 self.compare(began, &sandboxes, &containers);
             }
             Err(error) => {

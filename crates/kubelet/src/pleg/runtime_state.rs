@@ -3,7 +3,11 @@
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use cri::v1;
+use kubelet_model::Mono;
 use tokio::sync::Notify;
+
+use super::ready::{self, Contact, RuntimeTroubles};
 
 /// What the runtime says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -12,8 +16,15 @@ pub struct RuntimeState {
     pub name: String,
     /// Why pods cannot be managed; `None` when they can.
     pub problem: Option<String>,
-    /// Why pods with a network of their own cannot start; `None` when they can.
+    /// Why the runtime calls itself unready, in upstream's words.
+    pub unready: Option<String>,
+    /// Why pods with a network of their own cannot start, in upstream's words;
+    /// `None` when they can.
     pub network_problem: Option<String>,
+    /// Whether it has answered since the agent began.
+    pub answered: bool,
+    /// What runs pods, by name, as it said last.
+    pub handlers: Vec<v1::RuntimeHandler>,
     /// Handlers that can make a mount read-only all the way down; the runtime's own
     /// choice has no name.
     pub recursive_read_only: Vec<String>,
@@ -39,12 +50,18 @@ pub(super) struct RuntimeStateWriter(Arc<Shared>);
 
 struct Shared {
     state: Mutex<(u64, RuntimeState)>,
+    /// Not part of the state: it changes all the time, and nobody is woken for it.
+    contact: Mutex<Contact>,
     changed: Notify,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, (u64, RuntimeState)> {
         self.state.lock().expect("runtime state lock: no code panics while holding it")
+    }
+
+    fn lock_contact(&self) -> MutexGuard<'_, Contact> {
+        self.contact.lock().expect("contact lock: no code panics while holding it")
     }
 }
 
@@ -53,7 +70,11 @@ pub(super) fn channel() -> (RuntimeStateWriter, RuntimeStateReader) {
         problem: Some("the runtime has not answered yet".to_owned()),
         ..RuntimeState::default()
     };
-    let shared = Arc::new(Shared { state: Mutex::new((0, initial)), changed: Notify::new() });
+    let shared = Arc::new(Shared {
+        state: Mutex::new((0, initial)),
+        contact: Mutex::default(),
+        changed: Notify::new(),
+    });
     (RuntimeStateWriter(Arc::clone(&shared)), RuntimeStateReader { shared, seen: 0 })
 }
 
@@ -64,6 +85,12 @@ impl RuntimeStateReader {
         self.seen = state.0;
         state.1.clone()
     }
+    /// What keeps the node from being ready at this time.
+    pub(crate) fn troubles(&self, now: Mono) -> RuntimeTroubles {
+        let state = self.shared.lock().1.clone();
+        ready::troubles(&state, *self.shared.lock_contact(), now)
+    }
+
     /// Waits for the next change.
     pub async fn changed(&mut self) {
         loop {
@@ -81,6 +108,11 @@ impl RuntimeStateReader {
 }
 
 impl RuntimeStateWriter {
+    /// The runtime was heard of. Told before the state that comes of it.
+    pub(super) fn heard(&self, edit: impl FnOnce(&mut Contact)) {
+        edit(&mut self.0.lock_contact());
+    }
+
     /// Takes over a new state; says so once per change.
     pub(super) fn update(&self, edit: impl FnOnce(&mut RuntimeState)) {
         let mut shared = self.0.lock();

@@ -12,12 +12,13 @@ use std::time::Duration;
 use api_client::{Api, Follower, News, Selection, Spread};
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use kubelet_model::manifest::from_api;
-use kubelet_model::{PodUid, Source};
+use kubelet_model::{EventObject, EventType, PodUid, Source};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::merge::SourceUpdate;
+use crate::events::Recorder;
 use crate::object_cache::Objects;
 use crate::offline::FallBack;
 use crate::pod_manager::{ApiCopies, ApiCopy};
@@ -30,6 +31,8 @@ pub(super) struct Config {
     pub(super) api: Arc<dyn Api>,
     pub(super) spread: Spread,
     pub(super) copies: ApiCopies,
+    /// Takes what is wrong with pods.
+    pub(super) recorder: Recorder,
     /// Where objects of kept pods go.
     pub(super) objects: Objects,
     /// Pods kept for the time without a server, if any are.
@@ -46,7 +49,7 @@ pub(super) async fn run(config: Config, sender: mpsc::Sender<SourceUpdate>) {
     };
     let Config { objects, fall_back, .. } = config;
     let mut follower = Follower::new(config.api, selection, config.spread);
-    let mut bound = Bound { copies: config.copies, ..Bound::default() };
+    let mut bound = Bound::new(config.copies, config.recorder);
     let mut said = String::new();
     // Until the server has spoken for the first time.
     let mut silent = fall_back.is_some();
@@ -101,13 +104,17 @@ pub(super) async fn run(config: Config, sender: mpsc::Sender<SourceUpdate>) {
 }
 
 /// The pods that are bound to this node.
-#[derive(Default)]
 struct Bound {
     pods: BTreeMap<PodUid, Arc<Pod>>,
     copies: ApiCopies,
+    recorder: Recorder,
 }
 
 impl Bound {
+    fn new(copies: ApiCopies, recorder: Recorder) -> Self {
+        Self { pods: BTreeMap::new(), copies, recorder }
+    }
+
     fn update(&self) -> SourceUpdate {
         SourceUpdate {
             source: Source::Api,
@@ -127,7 +134,7 @@ impl Bound {
         let (mut pods, mut copies) = (BTreeMap::new(), Vec::new());
         for object in objects {
             let uid = PodUid::new(object["metadata"]["uid"].as_str().unwrap_or_default());
-            let Some((pod, copy)) = read(object) else {
+            let Some((pod, copy)) = self.read(object) else {
                 // It is there all the same: what was known of it stands.
                 if let Some(old) = self.pods.get(&uid) {
                     copies.extend(self.copies.get(&uid));
@@ -147,7 +154,7 @@ impl Bound {
     }
 
     fn put(&mut self, object: Value) -> bool {
-        let Some((pod, copy)) = read(object) else { return false };
+        let Some((pod, copy)) = self.read(object) else { return false };
         let (uid, is_mirror) = (copy.uid.clone(), copy.mirror.is_some());
         self.copies.put(copy);
         if is_mirror {
@@ -166,16 +173,27 @@ impl Bound {
         self.copies.remove(&uid);
         self.pods.remove(&uid).is_some()
     }
-}
 
-/// A pod that cannot be used is left out: its server holds it, and says why.
-fn read(object: Value) -> Option<(Pod, ApiCopy)> {
-    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    match from_api(object) {
-        Ok(pod) => ApiCopy::of(&pod).map(|copy| (pod, copy)),
-        Err(error) => {
-            tracing::error!(pod = name, error, "pod of the API server ignored: it cannot be used");
-            None
+    /// A pod that cannot be used is left out, and whoever looks at it is told why.
+    fn read(&self, object: Value) -> Option<(Pod, ApiCopy)> {
+        let field = |name| object["metadata"][name].as_str().unwrap_or_default().to_owned();
+        let (uid, name, namespace) = (field("uid"), field("name"), field("namespace"));
+        match from_api(object) {
+            Ok(pod) => ApiCopy::of(&pod).map(|copy| (pod, copy)),
+            Err(error) => {
+                tracing::error!(
+                    pod = name,
+                    error,
+                    "pod of the API server ignored: it cannot be used"
+                );
+                let why = format!(
+                    "Error validating pod {name}_{namespace}({uid}) from api, ignoring: {error}"
+                );
+                let uid = PodUid::new(uid);
+                let pod = EventObject::Pod { uid, name, namespace, field_path: String::new() };
+                self.recorder.record(&pod, EventType::Warning, "FailedValidation", why);
+                None
+            }
         }
     }
 }
@@ -215,6 +233,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::events::NodeEvents;
 
     fn object(phase: &str, gate: &str) -> Value {
         json!({
@@ -227,7 +246,7 @@ mod tests {
     }
 
     fn bound(first: Value) -> Bound {
-        let mut bound = Bound::default();
+        let mut bound = Bound::new(ApiCopies::default(), NodeEvents::for_test().1);
         assert!(bound.replace(vec![first]));
         bound
     }
@@ -245,13 +264,31 @@ mod tests {
     #[test]
     fn a_version_that_cannot_be_read_does_not_end_the_pod() {
         let mut bound = bound(object("Running", "True"));
-        let odd = json!({"metadata": {"name": "a", "uid": "u"}, "spec": 7});
+        let odd = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "u"}, "spec": 7});
         assert!(!bound.put(odd.clone()));
         bound.replace(vec![odd]);
         assert!(bound.pods.contains_key(&PodUid::new("u")));
         assert!(bound.copies.get(&PodUid::new("u")).is_some());
         bound.replace(Vec::new());
         assert!(bound.pods.is_empty());
+        // Whoever looks at the pod sees why nothing becomes of it.
+        let events = bound.recorder.all();
+        let [event] = &events[..] else { panic!("{events:?}") };
+        assert_eq!(
+            (event.kind, event.reason, event.count),
+            (EventType::Warning, "FailedValidation", 2)
+        );
+        let begin = "Error validating pod a_ns(u) from api, ignoring: ";
+        assert!(event.message.starts_with(begin), "{}", event.message);
+        assert_eq!(
+            event.object,
+            EventObject::Pod {
+                uid: PodUid::new("u"),
+                name: "a".to_owned(),
+                namespace: "ns".to_owned(),
+                field_path: String::new(),
+            }
+        );
     }
 
     /// Answers lists as it is told, and then nothing any more.
@@ -281,6 +318,7 @@ mod tests {
             api: Arc::new(Scripted(Mutex::new(answers.into()))),
             spread: Arc::new(|_| Duration::ZERO),
             copies: ApiCopies::default(),
+            recorder: NodeEvents::for_test().1,
             objects: Objects::default(),
             fall_back,
         };

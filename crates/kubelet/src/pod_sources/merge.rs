@@ -9,7 +9,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::pod::{CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
-use kubelet_model::{ConfigObject, DesiredPod, FullName, PodSet, PodUid, Source};
+use kubelet_model::{ConfigObject, DesiredPod, EventObject, FullName, PodSet, PodUid, Source};
+
+use super::features;
 
 /// Everything one source wants.
 #[derive(Debug, Clone)]
@@ -44,6 +46,8 @@ pub struct Applied {
     pub changed: bool,
     /// Pods that were left out.
     pub duplicates: Vec<Duplicate>,
+    /// Pods whose change needs features of the node, and which.
+    pub needs: Vec<(EventObject, Vec<&'static str>)>,
 }
 
 /// The desired pods of every source.
@@ -87,7 +91,13 @@ impl Merger {
             }
             let uid = pod.uid().clone();
             let (pod, changed) = match state.pods.remove(&uid) {
-                Some(old) => update_pod(old, &pod),
+                Some(old) => {
+                    let needed = features::needed(old.spec(), pod.spec());
+                    if !needed.is_empty() {
+                        applied.needs.push((EventObject::pod(&pod), needed));
+                    }
+                    update_pod(old, &pod)
+                }
                 None => (add_pod(&pod, now), true),
             };
             applied.changed |= changed;

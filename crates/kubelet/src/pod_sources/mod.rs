@@ -6,6 +6,7 @@
 //! the state directory. Never looks at the runtime. Upstream: pkg/kubelet/config.
 
 mod api;
+mod features;
 mod file;
 mod home;
 mod http;
@@ -26,7 +27,7 @@ use std::time::Duration;
 use api_client::{Api, Spread};
 #[cfg(test)]
 use kubelet_model::DesiredPod;
-use kubelet_model::{PodSet, PodUid, Source};
+use kubelet_model::{EventType, PodSet, PodUid, Source};
 use tokio::sync::{mpsc, watch};
 
 use crate::events::Recorder;
@@ -173,12 +174,15 @@ fn start_with(settings: &Settings, ports: &SourcePorts) -> (PodSetReader, Object
     if let Some(ApiSource { api, copies, spread, fall_back }) = ports.cluster.clone() {
         configured.push(Source::Api);
         let (node_name, objects) = (settings.node_name.clone(), objects.clone());
-        let source = api::Config { node_name, api, spread, copies, objects, fall_back };
+        let recorder = ports.recorder.clone();
+        let source = api::Config { node_name, api, spread, copies, recorder, objects, fall_back };
         supervise(&ports.tasks, "api", move || api::run(source.clone(), sender.clone()));
     }
     let merger = Merger::new(configured);
     let (writer, pods) = watch::channel(Arc::new(merger.snapshot()));
-    let work = merge_updates(merger, updates, PodSetWriter(writer), kept, ports.clone());
+    let declared = settings.admission.declared_features.clone();
+    let outside = (ports.clone(), declared);
+    let work = merge_updates(merger, updates, PodSetWriter(writer), kept, outside);
     ports.tasks.spawn(work);
     (PodSetReader { pods, url: url_news }, objects)
 }
@@ -206,7 +210,7 @@ async fn merge_updates(
     mut updates: mpsc::Receiver<SourceUpdate>,
     writer: PodSetWriter,
     objects: ObjectsWriter,
-    ports: SourcePorts,
+    (ports, declared): (SourcePorts, Option<Vec<String>>),
 ) {
     let (mut reported, mut hidden) = (Vec::new(), BTreeSet::new());
     while let Some(mut update) = updates.recv().await {
@@ -229,6 +233,12 @@ async fn merge_updates(
             if duplicate.by_name {
                 let Duplicate { full_name, uid, .. } = duplicate;
                 notice::record_duplicate(&ports.recorder, source, full_name, uid);
+            }
+        }
+        for (pod, needed) in &applied.needs {
+            if let Some(text) = features::complaint(needed, declared.as_deref()) {
+                let reason = "FailedNodeDeclaredFeaturesCheck";
+                ports.recorder.record(pod, EventType::Warning, reason, text);
             }
         }
         reported.retain(|one: &Duplicate| one.source != source);

@@ -1,9 +1,11 @@
 //! What the servers look at, and what they make of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Pod;
+use kubelet_model::{PodSet, PodUid};
 
 use super::claim_metrics;
 use super::classic::classic;
@@ -12,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::offline::Offline;
 use crate::pleg::Observations;
 use crate::pod_manager::ApiCopies;
-use crate::pod_sources::UrlNews;
+use crate::pod_sources::{PodSetReader, UrlNews};
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
 use crate::pulse::Pulse;
@@ -22,6 +24,8 @@ use crate::volume_manager::Volumes;
 /// What the endpoints look at.
 #[derive(Clone)]
 pub struct View {
+    /// Pods that should be here, whether they may yet or not.
+    pub desired: PodSetReader,
     /// Pods and their statuses.
     pub statuses: Statuses,
     /// What the runtime holds.
@@ -46,9 +50,30 @@ pub struct View {
     pub offline: Offline,
 }
 
+impl View {
+    /// Every pod that is here, or should be.
+    pub(super) fn pods(&self) -> Vec<PodView> {
+        with_waiting(self.statuses.all(), &self.desired.current())
+    }
+}
+
+/// Pods that have no status here yet, as those whose admission waits for the node's object,
+/// are shown as their source has them.
+fn with_waiting(mut known: Vec<PodView>, desired: &PodSet) -> Vec<PodView> {
+    let shown: BTreeSet<PodUid> = known.iter().map(|view| view.uid.clone()).collect();
+    for pod in desired.pods.values() {
+        if !shown.contains(pod.uid()) {
+            let (uid, pod) = (pod.uid().clone(), Arc::clone(pod.asked()));
+            let status = Arc::new(pod.status.clone().unwrap_or_default());
+            known.push(PodView { uid, pod, status });
+        }
+    }
+    known
+}
+
 /// Every pod with its status.
 pub(super) fn pod_list(view: &View) -> List<Pod> {
-    let items = view.statuses.all().into_iter().map(with_status).collect();
+    let items = view.pods().into_iter().map(with_status).collect();
     List::<Pod> { items, ..Default::default() }
 }
 
@@ -67,4 +92,39 @@ pub(super) async fn metrics_text(view: &View) -> String {
     let mut text = classic(&view.metrics.text());
     text.push_str(&claim_metrics::text(&view.volumes).await);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::PodStatus;
+    use kubelet_model::{DesiredPod, Source};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pods_that_wait_are_shown_as_their_source_has_them() {
+        let pod = |uid: &str| {
+            let pod: Pod = serde_json::from_value(json!({
+                "metadata": {"name": uid, "namespace": "ns", "uid": uid},
+                "spec": {"containers": [{"name": "app", "image": "i"}]},
+                "status": {"phase": "Pending"},
+            }))
+            .unwrap();
+            DesiredPod::new(Source::Api, Arc::new(pod)).unwrap()
+        };
+        let (runs, waits) = (pod("runs"), pod("waits"));
+        let (_writer, desired) = PodSetReader::for_test(&[&runs, &waits]);
+        let status = PodStatus { phase: Some("Running".to_owned()), ..PodStatus::default() };
+        let known = |uid: &str| PodView {
+            uid: PodUid::new(uid),
+            pod: Arc::clone(runs.asked()),
+            status: Arc::new(status.clone()),
+        };
+        let all = with_waiting(vec![known("ends"), known("runs")], &desired.current());
+        let told: Vec<(&str, Option<&str>)> =
+            all.iter().map(|view| (view.uid.as_str(), view.status.phase.as_deref())).collect();
+        let running = Some("Running");
+        assert_eq!(told, [("ends", running), ("runs", running), ("waits", Some("Pending"))]);
+    }
 }

@@ -31,6 +31,8 @@ struct State {
     calls: Vec<(u128, String)>,
     faults: Faults,
     watches: Vec<UnboundedSender<WatchEvent>>,
+    /// A field of the status that this server does not know.
+    unknown: Option<&'static str>,
 }
 
 impl FakeApi {
@@ -42,12 +44,18 @@ impl FakeApi {
             calls: Vec::new(),
             faults: Box::new(|_| None),
             watches: Vec::new(),
+            unknown: None,
         };
         Arc::new(Self { state: Mutex::new(state), begun: Instant::now() })
     }
 
     pub fn fail(&self, faults: impl Fn(&str) -> Option<ApiError> + Send + 'static) {
         self.state.lock().unwrap().faults = Box::new(faults);
+    }
+
+    /// The server is too old to know this field of a node's status.
+    pub fn drop_field(&self, name: &'static str) {
+        self.state.lock().unwrap().unknown = Some(name);
     }
 
     pub fn node(&self) -> Value {
@@ -92,6 +100,10 @@ impl FakeApi {
 impl State {
     fn put_node(&mut self, mut node: Value) -> Value {
         self.revision += 1;
+        if let (Some(unknown), Some(Value::Object(status))) = (self.unknown, node.get_mut("status"))
+        {
+            status.remove(unknown);
+        }
         node["metadata"]["resourceVersion"] = self.revision.to_string().into();
         if node["metadata"]["uid"].is_null() {
             node["metadata"]["uid"] = format!("uid-{}", self.revision).into();

@@ -33,6 +33,23 @@ async fn a_node_that_does_not_change_is_written_now_and_then() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_drops_a_field_is_written_to_no_more_often() {
+    let mut settings = settings();
+    settings.declared_features = Some(vec!["A".to_owned()]);
+    let mut world = World::new(settings);
+    world.api.drop_field("declaredFeatures");
+    world.pass(1_000_000).await;
+    // The look after the first write meets the answer to that; registration has none.
+    assert_eq!(
+        world.api.calls("PATCH node"),
+        ["100 PATCH node", "150100 PATCH node", "450100 PATCH node", "750100 PATCH node"]
+    );
+    world.node.network_is_down();
+    world.pass(10_000).await;
+    assert_eq!(world.api.calls("PATCH node").len(), 5, "a change is written");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_changes_is_written_at_the_next_turn_or_when_poked() {
     let mut world = World::new(settings());
     world.pass(15_000).await;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::manifest::{Origin, prepare};
 use kubelet_model::pod::{CONFIG_SEEN, CONFIG_SOURCE};
-use kubelet_model::{PodSet, Source};
+use kubelet_model::{EventObject, PodSet, Source};
 
 use super::super::merge::{Applied, Merger, SourceUpdate};
 use super::{manifest, pods_of};
@@ -100,4 +100,19 @@ fn the_first_of_a_name_or_uid_counts() {
         apply(&mut merger, Source::Http, &[fixed("a", "i4", "u4"), fixed("c", "i5", "u1")], 1);
     assert_eq!(applied.duplicates.len(), 1);
     assert_eq!(pods_of(&merger.snapshot()), ["a-n=i1", "a-n=i4"]);
+}
+
+#[test]
+fn an_update_tells_what_it_needs_of_the_node() {
+    let mut merger = Merger::new([Source::Api]);
+    let before = fixed("a", "i", "u");
+    let mut after = before.clone();
+    let limits = serde_json::json!({"limits": {"cpu": "1"}});
+    after.spec.as_mut().unwrap().resources = Some(serde_json::from_value(limits).unwrap());
+    assert_eq!(apply(&mut merger, Source::Api, &[before], 1).needs, [], "it is new");
+    let needs = apply(&mut merger, Source::Api, &[after.clone()], 2).needs;
+    let [(EventObject::Pod { uid, name, .. }, names)] = &needs[..] else { panic!("{needs:?}") };
+    assert_eq!((uid.as_str(), name.as_str()), ("u", "a-n"));
+    assert_eq!(names[..], ["InPlacePodLevelResourcesVerticalScaling"]);
+    assert_eq!(apply(&mut merger, Source::Api, &[after], 3).needs, [], "told once");
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::{StreamExt, TryStreamExt};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use kubelet_model::PodUid;
 use node_server::{Chunks, ContainerRef, LogOptions, LogStreams, ViewError};
 use serde_json::{Value, json};
 
@@ -18,16 +19,49 @@ fn bad(message: String) -> ViewError {
     ViewError::new(400, message)
 }
 
+/// Is this the pod of that uid? A mirror's stands for the static pod of its name.
+fn is_meant(view: &PodView, uid: Option<&str>, is_mirror: bool) -> bool {
+    let Some(uid) = uid else { return true };
+    let annotations = view.pod.metadata.annotations.as_ref();
+    let is_static = annotations.is_some_and(|all| all.contains_key("kubernetes.io/config.hash"));
+    view.uid.as_str() == uid || is_mirror && is_static
+}
+
 impl NodeViewer {
     /// The pod of that name; of two, the one that does not end.
     pub(super) fn find(&self, namespace: &str, name: &str) -> Option<PodView> {
+        self.named(namespace, name).into_iter().min_by_key(|view| self.ends(view))
+    }
+
+    /// The pod that a path names; with a uid only the pod that has it, or whose mirror at
+    /// the API server does.
+    pub(super) fn find_meant(&self, of: &ContainerRef) -> Option<PodView> {
+        let pods = self.named(&of.namespace, &of.pod).into_iter();
+        let copies = self.local.view.copies.as_ref();
+        let is_mirror = |uid: &str| {
+            let copy = copies.and_then(|all| all.get(&PodUid::new(uid)));
+            copy.is_some_and(|copy| {
+                copy.mirror.is_some()
+                    && (copy.name, copy.namespace) == (of.pod.clone(), of.namespace.clone())
+            })
+        };
+        let mirror = of.uid.as_deref().is_some_and(is_mirror);
+        pods.filter(|view| is_meant(view, of.uid.as_deref(), mirror))
+            .min_by_key(|view| self.ends(view))
+    }
+
+    fn named(&self, namespace: &str, name: &str) -> Vec<PodView> {
         let is = |meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
             meta.namespace.as_deref() == Some(namespace) && meta.name.as_deref() == Some(name)
         };
-        let all = self.local.view.statuses.all().into_iter();
-        let progress = &self.local.view.progress;
-        all.filter(|view| is(&view.pod.metadata))
-            .min_by_key(|view| progress.get(&view.uid).is_some_and(|p| p.ending.is_some()))
+        let mut all = self.local.view.pods();
+        all.retain(|view| is(&view.pod.metadata));
+        all
+    }
+
+    fn ends(&self, view: &PodView) -> bool {
+        let progress = self.local.view.progress.get(&view.uid);
+        progress.is_some_and(|progress| progress.ending.is_some())
     }
 
     /// A container's log, from its beginning or as told.

@@ -105,8 +105,8 @@ impl NodeView for NodeViewer {
                 let request = v1::AttachRequest { container_id, stdin, tty, stdout, stderr };
                 self.local.runtime.attach(request).await
             }
-            StreamAsk::PortForward { namespace, pod, ports, .. } => {
-                let pod_sandbox_id = self.sandbox(&namespace, &pod)?;
+            StreamAsk::PortForward { namespace, pod, uid, ports } => {
+                let pod_sandbox_id = self.sandbox(&namespace, &pod, &uid)?;
                 let port = ports.into_iter().map(i32::from).collect();
                 let request = v1::PortForwardRequest { pod_sandbox_id, port };
                 self.local.runtime.port_forward(request).await
@@ -174,16 +174,18 @@ impl NodeViewer {
     /// A pod, and the runtime's id of a container of it that runs.
     fn running(&self, of: &ContainerRef) -> Result<(PodView, String), ViewError> {
         let missing = || ViewError::new(500, format!("container not found ({:?})", of.container));
-        let view = self.find(&of.namespace, &of.pod).ok_or_else(missing)?;
+        let other = || ViewError::new(500, format!("pod {}_{} not found", of.pod, of.namespace));
+        let view = self.find_meant(of).ok_or_else(other)?;
         let id = status_of(&view.status, &of.container).and_then(running_id).map(str::to_owned);
         let id = id.ok_or_else(missing)?;
         Ok((view, id))
     }
 
     /// The runtime's id of a pod's sandbox.
-    fn sandbox(&self, namespace: &str, pod: &str) -> Result<String, ViewError> {
+    fn sandbox(&self, namespace: &str, pod: &str, uid: &str) -> Result<String, ViewError> {
         let missing = || ViewError::new(500, format!("pod not found ({pod:?})"));
-        let view = self.find(namespace, pod).ok_or_else(missing)?;
+        let view = self.find(namespace, pod).filter(|view| view.uid.as_str() == uid);
+        let view = view.ok_or_else(missing)?;
         let seen = self.local.view.observations.follow(&view.uid).current();
         let sandbox = seen.sandboxes.iter().find(|sandbox| sandbox.ready);
         sandbox.map(|sandbox| sandbox.id.as_str().to_owned()).ok_or_else(missing)
