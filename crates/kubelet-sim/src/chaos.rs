@@ -144,6 +144,7 @@ impl State {
             faults.api.restart_weight,
             faults.api.restore_weight,
             faults.api.skew_weight,
+            faults.api.login_weight,
         ];
         let total: u32 = weights.iter().sum();
         if total == 0 {
