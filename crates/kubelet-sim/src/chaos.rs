@@ -144,6 +144,8 @@ impl State {
             faults.api.restart_weight,
             faults.api.restore_weight,
             faults.api.skew_weight,
+            faults.api.login_weight,
+            faults.foreign_mount_weight,
         ];
         let total: u32 = weights.iter().sum();
         if total == 0 {
@@ -171,6 +173,7 @@ impl State {
                 self.note("", "event streams break".to_owned());
                 self.break_streams();
             }
+            12 => self.trouble_volumes(),
             7.. => self.trouble_api(act - 7),
             _ => {
                 let by = SignedDuration::from_secs(self.rng.random_range(-10_000..10_000));

@@ -82,6 +82,10 @@ pub struct Faults {
     pub features: Features,
     /// Work on a volume fails before it has any effect.
     pub volume_error: f64,
+    /// A call on a volume that hangs ends in its time though the agent has died.
+    pub outlives: f64,
+    /// Odds of somebody mounting or unmounting something below a volume.
+    pub foreign_mount_weight: u32,
     /// What goes wrong with the API server of a node in a cluster.
     pub api: ApiFaults,
 }
@@ -119,6 +123,8 @@ impl Faults {
             cgroup_error: 0.0,
             features: Features::default(),
             volume_error: 0.0,
+            outlives: 0.0,
+            foreign_mount_weight: 0,
             api: ApiFaults::none(),
         }
     }
@@ -165,6 +171,8 @@ impl Faults {
                 ..Features::swarm(&mut rng)
             },
             volume_error: rate(&mut rng, 0.3),
+            outlives: 0.5,
+            foreign_mount_weight: if apart(seed, 0x0f0e_3160, 0.4) { 3 } else { 0 },
             api: ApiFaults::none(),
         }
     }

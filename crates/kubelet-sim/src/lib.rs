@@ -19,6 +19,7 @@ mod container_template;
 mod deadlines;
 mod faults;
 mod foreign;
+mod foreign_mounts;
 mod hooks;
 mod invariants;
 mod kills;

@@ -255,6 +255,14 @@ impl SimWorld {
         state.objects.sandboxes.values().filter(|s| s.pod() == pod).count()
     }
 
+    /// The next work of this name on a volume takes so long, and goes on in the kernel
+    /// though the agent dies.
+    pub fn hang_next(&mut self, work: &'static str, time: Duration) {
+        let mut state = self.world.lock();
+        state.faults.outlives = 1.0;
+        state.volumes.hangs.push((work, time));
+    }
+
     /// Number of mounts of volumes and parts of them.
     pub fn mounts(&self) -> usize {
         self.world.lock().volumes.mounts.len()

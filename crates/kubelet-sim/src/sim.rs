@@ -323,6 +323,7 @@ impl SimWorld {
             state.note("", "heal".to_owned());
             state.faults = state.faults.healed();
             state.bring_api();
+            state.unmount_all_foreign();
             state.repair_manifests(&self.publishing);
         }
         self.start_agent();

@@ -173,9 +173,14 @@ impl State {
                 let changes = self.rng.random_range(1..100);
                 self.restore_api(changes);
             }
-            _ => {
+            3 => {
                 let by = SignedDuration::from_secs(self.rng.random_range(-4_000..4_000));
                 self.skew_api(by);
+            }
+            _ => {
+                let seconds = self.rng.random_range(1..600);
+                let how = [Away::Unauthorized, Away::NoCredentials][self.rng.random_range(0..2)];
+                self.take_api(Duration::from_secs(seconds), how);
             }
         }
     }

@@ -19,6 +19,10 @@ pub struct ApiFaults {
     pub internal: f64,
     /// A write is done, but its answer is lost.
     pub lost_answer: f64,
+    /// The server answers 401: it does not know the node's certificate.
+    pub unauthorized: f64,
+    /// The node has nothing to show the server: its credentials cannot be read or made.
+    pub no_credentials: f64,
     /// There is no answer in time, whether the request is done or not.
     pub silent: f64,
     /// A watch ends with 410 instead of its next event.
@@ -33,6 +37,8 @@ pub struct ApiFaults {
     pub restore_weight: u32,
     /// Odds of the server's clock jumping.
     pub skew_weight: u32,
+    /// Odds of the node's certificate being expired, or out of reach, for a while.
+    pub login_weight: u32,
 }
 
 impl ApiFaults {
@@ -44,6 +50,8 @@ impl ApiFaults {
             conflict: 0.0,
             internal: 0.0,
             lost_answer: 0.0,
+            unauthorized: 0.0,
+            no_credentials: 0.0,
             silent: 0.0,
             expired: 0.0,
             watch_cut: None,
@@ -51,6 +59,7 @@ impl ApiFaults {
             restart_weight: 0,
             restore_weight: 0,
             skew_weight: 0,
+            login_weight: 0,
         }
     }
 
@@ -72,12 +81,21 @@ impl ApiFaults {
         let (restore_weight, skew_weight) = (weight(0.3) / 2, weight(0.3));
         let cut = Duration::from_millis(rng.random_range(0..3_000));
         let watch_cut = rng.random_bool(0.3).then_some(cut);
+        // Drawn last, so that all else is drawn as before.
+        let mut rate = |max: f64| match rng.random_bool(0.7) {
+            true => 0.0,
+            false => max * rng.random_range(0.0..1.0_f64).powi(2),
+        };
+        let (unauthorized, no_credentials) = (rate(0.8), rate(0.8));
+        let login_weight = if rng.random_bool(0.3) { rng.random_range(1..=4) } else { 0 };
         Self {
             unreachable,
             too_many,
             conflict,
             internal,
             lost_answer,
+            unauthorized,
+            no_credentials,
             silent,
             expired,
             watch_cut,
@@ -85,6 +103,7 @@ impl ApiFaults {
             restart_weight,
             restore_weight,
             skew_weight,
+            login_weight,
         }
     }
 }

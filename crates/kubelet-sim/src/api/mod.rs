@@ -54,6 +54,10 @@ pub(crate) enum Away {
     Refusing,
     /// Nothing is answered.
     Silent,
+    /// The node's certificate has expired: it is answered with 401.
+    Unauthorized,
+    /// The node has no credentials to ask with.
+    NoCredentials,
 }
 
 impl ApiServer {
@@ -167,7 +171,10 @@ impl State {
         self.note("", format!("API server away for {}s, {how:?}", time.as_secs()));
         let Some(server) = &mut self.api else { return };
         server.away = Some((until, how));
-        server.restart(false);
+        // Whoever was let in before stays; a new request meets the server anew.
+        if matches!(how, Away::Refusing | Away::Silent) {
+            server.restart(false);
+        }
     }
 
     /// The server is there again.

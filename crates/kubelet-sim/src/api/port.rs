@@ -46,17 +46,33 @@ fn answered(code: u16, reason: &str, after: Option<u64>) -> ApiError {
     ApiError::of_status(&status, code, after.map(Duration::from_secs))
 }
 
+fn unauthorized() -> ApiError {
+    answered(401, "Unauthorized", None)
+}
+
+fn no_credentials() -> ApiError {
+    ApiError::Credentials("simulated: the certificate cannot be read".to_owned())
+}
+
 impl State {
     fn request_fate(&mut self, writes: bool, limit: Duration) -> Fate {
         match self.api_away() {
             Some(Away::Refusing) => return Fate::Fails(REFUSED_AFTER, unreachable("refused")),
             Some(Away::Silent) => return Fate::Fails(limit, timed_out(limit)),
+            Some(Away::Unauthorized) => return Fate::Fails(REFUSED_AFTER, unauthorized()),
+            Some(Away::NoCredentials) => return Fate::Fails(Duration::ZERO, no_credentials()),
             None => {}
         }
         let faults = self.faults.api.clone();
         let (before, after) = (self.delay(), self.delay());
         if self.chance(faults.unreachable) {
             return Fate::Fails(before, unreachable("connection reset"));
+        }
+        if self.chance(faults.no_credentials) {
+            return Fate::Fails(Duration::ZERO, no_credentials());
+        }
+        if self.chance(faults.unauthorized) {
+            return Fate::Fails(before, unauthorized());
         }
         if self.chance(faults.too_many) {
             let pause = self.rng.random_range(1..=30);

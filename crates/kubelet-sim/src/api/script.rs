@@ -36,6 +36,13 @@ impl SimWorld {
         self.world.lock().take_api(time, how);
     }
 
+    /// The node's certificate has expired, or is not to be had, for a while.
+    pub fn lock_out(&mut self, time: Duration, missing: bool) {
+        let _guard = self.rt.enter();
+        let how = if missing { Away::NoCredentials } else { Away::Unauthorized };
+        self.world.lock().take_api(time, how);
+    }
+
     /// The API server starts anew and remembers no changes.
     pub fn restart_api(&mut self) {
         let _guard = self.rt.enter();

@@ -48,7 +48,8 @@ pub(super) fn no_stale_volumes(
     uids: &BTreeSet<String>,
     reported: &[ReportedPod],
 ) -> Result<(), Violation> {
-    match state.stale_volume(uids, reported).or_else(|| state.lost_host_file()) {
+    let lost = || state.lost_host_file().or_else(|| state.lost_foreign_file());
+    match state.stale_volume(uids, reported).or_else(lost) {
         Some(text) => fail("", text),
         None => Ok(()),
     }

@@ -11,6 +11,7 @@ mod mount_table;
 mod network_disks;
 mod plugins;
 mod probe_net;
+mod volume_work;
 mod volumes;
 
 pub(crate) use cgroups::PodGroups;
@@ -28,4 +29,4 @@ pub(crate) use plugins::CsiVolumes;
 pub use plugins::SimPlugins;
 pub(crate) use probe_net::Endpoints;
 pub use probe_net::SimProbeNet;
-pub use volumes::SimVolumes;
+pub use volume_work::SimVolumes;

@@ -2,7 +2,7 @@
 //!
 //! Owns the mount table. Whoever unmounts is checked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,16 +19,27 @@ pub(crate) struct MountTable {
     pub(crate) mounts: BTreeMap<PathBuf, u64>,
     /// What is bound to a mount point, where that is a directory of its own.
     parts: BTreeMap<PathBuf, PathBuf>,
-    pub(super) busy: BTreeMap<PathBuf, Duration>,
+    /// Until when work is under way, by the life that began it and its place.
+    pub(super) busy: BTreeMap<(u64, PathBuf), Duration>,
+    /// What somebody else mounted: neither the agent's to unmount nor to remove.
+    pub(crate) foreign: BTreeSet<PathBuf>,
     /// Disks of other machines that are here, and the session each came with.
     pub(crate) attached: BTreeMap<PathBuf, String>,
+    /// Work that hangs the next time, and how long.
+    pub(crate) hangs: Vec<(&'static str, Duration)>,
     made: u64,
 }
 
 impl MountTable {
-    fn add(&mut self, path: &Path) {
+    pub(crate) fn add(&mut self, path: &Path) {
         self.made += 1;
         self.mounts.insert(path.to_owned(), self.made);
+    }
+
+    /// Does a scenario want this work to hang?
+    pub(super) fn next_hang(&mut self, what: &str) -> Option<Twist> {
+        let at = self.hangs.iter().position(|(wanted, _)| *wanted == what)?;
+        Some(Twist::Hang(self.hangs.remove(at).1))
     }
 
     /// Where that what is written to a path really goes.
@@ -121,8 +132,22 @@ impl State {
         }
     }
 
+    /// The kernel unmounts nothing that has another mount in it.
+    pub(super) fn unmount_if_free(&mut self, point: &Path) -> Result<(), VolumeError> {
+        match self.volumes.at_or_below(point).iter().any(|below| below != point) {
+            true if self.volumes.mounts.contains_key(point) => {
+                Err(MountsError::Busy { path: point.to_owned() }.into())
+            }
+            _ => {
+                self.unmount_if_mounted(point);
+                Ok(())
+            }
+        }
+    }
+
     pub(super) fn unmount(&mut self, point: &Path) {
         self.check_volume_undone(point, "unmounts");
+        self.check_not_foreign(point, "unmounts");
         self.volumes.mounts.remove(point);
         // What lies in memory goes with it; what is bound stays where it is.
         if self.volumes.parts.remove(point).is_none() {

@@ -1,13 +1,11 @@
 //! Files and mounts of volumes, in memory.
 //!
-//! Works on the mount table; directories are those of the file system. Work fails,
-//! is done though the answer is lost, or takes longer than anybody waits. An
-//! agent that dies takes the work it began along.
+//! Works on the mount table; directories are those of the file system. What goes
+//! wrong with all of it is decided in `volume_work`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use kubelet::ports::{Publication, RemoteDisk, Share, SubPathBind, VolumeError, VolumeHost};
@@ -16,139 +14,14 @@ use mounts::mount::{HugePages, Tmpfs};
 use mounts::ownership::{ChangePolicy, FsGroup, Owned};
 use mounts::publish::Published;
 use mounts::{Beginning, MountsError, Space, Usage};
-use tokio::time::sleep;
 
-use super::mount_table::Twist;
-use crate::world::{Life, State, World};
+use super::volume_work::SimVolumes;
+use crate::world::State;
 
 /// Bytes of the one disk there is.
 const DISK_BYTES: u64 = 1 << 30;
 /// Files that it could hold.
 const DISK_INODES: u64 = 1 << 16;
-
-/// How long a caller waits for work.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// The volume port of one life.
-#[derive(Clone)]
-pub struct SimVolumes {
-    world: Arc<World>,
-    life: Life,
-}
-
-impl SimVolumes {
-    /// A handle for one life.
-    pub fn new(world: Arc<World>, life: Life) -> Self {
-        Self { world, life }
-    }
-
-    async fn gate(&self) {
-        if !self.life.is_alive() {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Does some work at a place, one after another.
-    async fn run<T, E>(&self, key: &Path, what: &'static str, effect: E) -> Result<T, VolumeError>
-    where
-        T: Send + 'static,
-        E: FnOnce(&mut State) -> Result<T, VolumeError> + Send + 'static,
-    {
-        self.gate().await;
-        self.await_others(key, what).await?;
-        let (twist, delay) = {
-            let mut state = self.world.lock();
-            (state.volume_twist(), state.delay())
-        };
-        sleep(delay).await;
-        self.gate().await;
-        let failed = || Err(MountsError::Busy { path: key.to_owned() }.into());
-        match twist {
-            None => self.world.act(what, key, effect),
-            Some(Twist::Fail) => {
-                self.world.lock().note("", format!("{what} {} fails", key.display()));
-                failed()
-            }
-            Some(Twist::LoseAnswer) => {
-                let done = self.world.act(what, key, effect);
-                self.world.lock().note("", format!("{what} {}: answer lost", key.display()));
-                done.and_then(|_| failed())
-            }
-            Some(Twist::CrashBefore) => {
-                self.world.request_crash(&self.life, "before work on a volume");
-                std::future::pending().await
-            }
-            Some(Twist::CrashAfter) => {
-                let _ = self.world.act(what, key, effect);
-                self.world.request_crash(&self.life, "after work on a volume");
-                std::future::pending().await
-            }
-            Some(Twist::Hang(long)) => self.hang(key, what, long, effect).await,
-        }
-    }
-
-    /// The work goes on while this life does; the caller gives up.
-    async fn hang<T, E>(
-        &self,
-        key: &Path,
-        what: &'static str,
-        long: Duration,
-        effect: E,
-    ) -> Result<T, VolumeError>
-    where
-        T: Send + 'static,
-        E: FnOnce(&mut State) -> Result<T, VolumeError> + Send + 'static,
-    {
-        {
-            let mut state = self.world.lock();
-            state.note("", format!("{what} {} hangs {}s", key.display(), long.as_secs()));
-            let until = state.now() + long;
-            state.volumes.busy.insert(key.to_owned(), until);
-        }
-        let (port, place) = (self.clone(), key.to_owned());
-        tokio::spawn(async move {
-            sleep(long).await;
-            if port.life.is_alive() {
-                let _ = port.world.act(what, &place, effect);
-            }
-            port.world.lock().volumes.busy.remove(&place);
-        });
-        sleep(PATIENCE).await;
-        Err(under_way(key, what))
-    }
-
-    async fn await_others(&self, key: &Path, what: &'static str) -> Result<(), VolumeError> {
-        let give_up_at = self.world.now() + PATIENCE;
-        loop {
-            let now = self.world.now();
-            let busy = self.world.lock().volumes.busy.get(key).copied();
-            let Some(until) = busy else { return Ok(()) };
-            if until > give_up_at {
-                sleep(give_up_at.saturating_sub(now)).await;
-                return Err(under_way(key, what));
-            }
-            // The other wakes at that very instant; its turn comes first.
-            sleep(until.saturating_sub(now) + Duration::from_millis(1)).await;
-        }
-    }
-}
-
-fn under_way(path: &Path, what: &str) -> VolumeError {
-    VolumeError::UnderWay { what: what.to_owned(), path: path.to_owned(), waited: PATIENCE }
-}
-
-impl World {
-    fn act<T>(
-        &self,
-        what: &str,
-        key: &Path,
-        effect: impl FnOnce(&mut State) -> Result<T, VolumeError>,
-    ) -> Result<T, VolumeError> {
-        let mut state = self.lock();
-        state.note("", format!("{what} {}", key.display()));
-        effect(&mut state)
-    }
-}
 
 #[async_trait]
 impl VolumeHost for SimVolumes {
@@ -186,11 +59,7 @@ impl VolumeHost for SimVolumes {
 
     async fn unmount_all(&self, path: &Path) -> Result<(), VolumeError> {
         let point = path.to_owned();
-        self.run(path, "unmount", move |state| {
-            state.unmount_if_mounted(&point);
-            Ok(())
-        })
-        .await
+        self.run(path, "unmount", move |state| state.unmount_if_free(&point)).await
     }
 
     async fn mounts_below(&self, dir: &Path) -> Result<Vec<PathBuf>, VolumeError> {
@@ -401,8 +270,8 @@ impl VolumeHost for SimVolumes {
         let key = root.join(volume);
         let dir = key.clone();
         self.run(&key, "clean sub paths", move |state| {
-            for point in state.volumes.at_or_below(&dir) {
-                state.unmount(&point);
+            for point in state.volumes.at_or_below(&dir).iter().rev() {
+                state.unmount(point);
             }
             state.files.remove_tree(&dir);
             Ok(())

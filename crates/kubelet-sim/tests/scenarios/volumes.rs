@@ -122,3 +122,86 @@ fn disks_of_other_machines_are_let_go_after_the_last_pod() {
     node.run_for(Duration::from_secs(30)).settle(SOON);
     assert_eq!(node.mounts(), 0);
 }
+
+const LONG: Duration = Duration::from_secs(100);
+
+/// A node whose agent dies while the kernel is busy with some work on the volumes of a
+/// pod `web`.
+fn killed_while(work: &'static str, act: fn(&mut SimWorld)) -> SimWorld {
+    let (mut node, _) = node_with(&PodTemplate::steady("other"));
+    if work == "unmount" {
+        node.put("vol.json", &with_all());
+        node.run_for(Duration::from_secs(30)).settle(SOON);
+    }
+    node.hang_next(work, LONG);
+    act(&mut node);
+    node.run_for(Duration::from_secs(5));
+    node.crash_agent();
+    node
+}
+
+/// The kernel ends what a dead agent asked for: before another comes, or in its time.
+#[test]
+fn a_mount_that_ends_after_its_agent() {
+    let mount = |node: &mut SimWorld| drop(node.put("vol.json", &with_all()));
+    for down in [Duration::ZERO, Duration::from_secs(50), LONG * 2] {
+        let mut node = killed_while("mount tmpfs", mount);
+        assert_eq!(node.mounts(), 0, "it is under way");
+        node.run_for(down);
+        node.start_agent();
+        node.wait_until("the pod to run", SOON, |node| node.running("web").len() == 1);
+        let before = web(&node);
+        node.run_for(LONG).settle(SOON);
+        assert_eq!((web(&node), node.mounts()), (before, 2), "after {down:?}");
+        node.delete("vol.json");
+        node.run_for(Duration::from_secs(30)).settle(SOON);
+        assert_eq!(node.mounts(), 0);
+
+        let mut node = killed_while("mount tmpfs", mount);
+        node.delete("vol.json");
+        node.run_for(down);
+        node.start_agent();
+        node.run_for(LONG).settle(LONG * 2);
+        assert_eq!(node.mounts(), 0, "deleted meanwhile, after {down:?}");
+    }
+}
+
+#[test]
+fn an_unmount_that_ends_after_its_agent() {
+    for down in [Duration::ZERO, Duration::from_secs(50), LONG * 2] {
+        let mut node = killed_while("unmount", |node| node.delete("vol.json"));
+        assert!(node.mounts() > 0, "it is under way");
+        node.run_for(down);
+        node.start_agent();
+        node.run_for(LONG).settle(LONG * 2);
+        assert_eq!((node.mounts(), node.running("other").len()), (0, 1), "after {down:?}");
+    }
+}
+
+/// Somebody else has something mounted in volumes when their pod goes: nothing of it is
+/// lost, whatever becomes of the agent, and the pod goes once it is unmounted.
+#[test]
+fn a_foreign_mount_at_cleanup() {
+    let mut volumes = VolumeSet { disk: true, memory: true, config: true, ..VolumeSet::default() };
+    volumes.part = true;
+    let (mut node, _) = node_with(&PodTemplate::steady("other"));
+    node.put_config(Some(1));
+    node.put("vol.json", &PodTemplate::steady("web").with_volumes(volumes));
+    node.settle(SOON);
+    let foreign = node.mount_foreign();
+    assert_eq!(foreign, 3);
+    node.delete("vol.json");
+    for _ in 0..3 {
+        node.run_for(Duration::from_secs(300));
+        assert!(node.running("web").is_empty());
+        assert_eq!(node.volume_dirs(), foreign, "what holds a mount stays");
+        assert!(node.mounts() >= foreign, "and so does the mount");
+        node.crash_agent();
+        node.start_agent();
+    }
+    node.run_for(Duration::from_secs(300));
+    node.unmount_foreign();
+    // The longest pause between two tries, and a little.
+    node.run_for(Duration::from_secs(150)).settle(SOON);
+    assert_eq!((node.mounts(), node.volume_dirs(), node.running("other").len()), (0, 0, 1));
+}
