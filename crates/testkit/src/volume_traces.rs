@@ -97,7 +97,7 @@ mod tests {
         let device = all.join("csi/volumeDevices/publish/pv/u1");
         fs::create_dir_all(device.parent().unwrap()).unwrap();
         fs::write(&device, "").unwrap();
-        assert_eq!(left_of(root, "u1").unwrap(), [device.clone()]);
+        assert_eq!(left_of(root, "u1").unwrap(), std::slice::from_ref(&device));
 
         // Nobody is left who could use either.
         fs::remove_file(&device).unwrap();
