@@ -24,8 +24,11 @@ fn disk(node: &Node) -> PathBuf {
 /// Mounts that show this directory.
 fn binds_of(dir: &Path) -> Result<usize> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let shows = |line: &&str| line.split(' ').nth(3).is_some_and(|root| root.ends_with(&name));
+    // A directory's path in its file system is the end of its path; with the directory of
+    // the node it is in, for other nodes have one of its name.
+    let end: PathBuf = dir.iter().skip(dir.iter().count().saturating_sub(2)).collect();
+    let shows =
+        |line: &&str| line.split(' ').nth(3).is_some_and(|at| Path::new(at).ends_with(&end));
     Ok(mounts.lines().filter(shows).count())
 }
 
@@ -196,11 +199,19 @@ fn a_path_of_the_host_through_a_claim() -> Result<()> {
 
 #[test]
 fn the_example_runs() -> Result<()> {
-    let node = Node::start()?;
-    let disk = disk(&node);
+    let mut node = Node::start()?;
+    let (disk, name) = (disk(&node), "local-claim");
     fs::create_dir(&disk)?;
     node.manifests.put_example("local-claim", &[("/var/tmp", &disk.display().to_string())])?;
-    node.wait_word("local-claim", "count", "1")?;
-    ensure!(disk.join("klet-example").is_file(), "it counts on the node's disk");
+    node.wait_word(name, "count", "1")?;
+    let starts = || fs::read_to_string(disk.join("klet-example"));
+    node.outlive_examples(&[name], |node| {
+        let seen = node.run_in(name, "count", "cat /disk/klet-example")?;
+        ensure!(seen == starts()? && seen.lines().count() == 1, "it counts on the node's disk");
+        ensure!(binds_of(&disk)? > 0, "it is shown");
+        Ok(())
+    })?;
+    assert_eq!(starts()?.lines().count(), 1, "data outlives the pod");
+    assert_eq!(binds_of(&disk)?, 0, "nothing shows it any more");
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Volumes of CSI drivers on a node of a cluster. The test is the controller that binds
 //! claims and attaches volumes; everything else is real.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
@@ -163,6 +163,50 @@ fn a_driver_gets_what_its_object_asks_for() -> Result<()> {
     cluster.delete_pod("web", None)?;
     cluster.wait_gone("web")?;
     ensure!(driver.mounts_of("vol-1")?.is_empty(), "it is still mounted");
+    Ok(())
+}
+
+/// A volume in the pod's own spec, of a driver whose object says that it gives such ones.
+#[test]
+fn a_driver_gives_volumes_of_pods_alone() -> Result<()> {
+    let mut cluster = Cluster::start()?;
+    let options = CsiOptions { capabilities: BTreeSet::new(), ..CsiOptions::default() };
+    let mut driver = driver(&cluster, options)?;
+    driver.register()?;
+    let spec = json!({"attachRequired": false, "podInfoOnMount": true,
+        "volumeLifecycleModes": ["Ephemeral"]});
+    let object = json!({"metadata": {"name": DRIVER}, "spec": spec});
+    cluster.api.ask(Call::post(&path(STORAGE, "", &["csidrivers"]), object))?;
+    let source = json!({"csi": {"driver": DRIVER, "volumeAttributes": {"colour": "blue"}}});
+    let uid = cluster.create_pod(&claimant("web", source))?;
+    cluster.wait_ready("web")?;
+    let asked = driver.requests::<NodePublishVolumeRequest>().pop().context("it was published")?;
+    let told = |key: &str| asked.volume_context.get(key).map(String::as_str);
+    assert_eq!(told("colour"), Some("blue"));
+    assert_eq!(told("csi.storage.k8s.io/ephemeral"), Some("true"));
+    assert_eq!(told("csi.storage.k8s.io/pod.uid"), Some(uid.as_str()));
+    let handle = format!("csi-{}", sha256(&format!("{uid}data"))?);
+    assert_eq!(asked.volume_id, handle);
+    assert!(driver.requests::<NodeStageVolumeRequest>().is_empty(), "it is staged for nobody");
+    wait_in_use(&cluster, &[])?;
+    let word = cluster.node.run_in("web", "main", "cat /data/word")?;
+    ensure!(!word.is_empty(), "it is what the pod wrote");
+
+    cluster.node.survive_kill()?;
+    assert_eq!(cluster.node.run_in("web", "main", "cat /data/word")?, word);
+
+    // A claim is none that this driver gives.
+    bind(&cluster, "data", "pv-1", "vol-1", json!({}))?;
+    let claim = json!({"persistentVolumeClaim": {"claimName": "data"}});
+    let claimed = cluster.create_pod(&claimant("claimed", claim))?;
+    wait_event(&cluster, "FailedMount", "(only supports [\"Ephemeral\"])")?;
+    for (name, uid) in [("claimed", &claimed), ("web", &uid)] {
+        cluster.delete_pod(name, None)?;
+        cluster.wait_no_trace(name, uid)?;
+    }
+    let undone = driver.requests::<NodeUnpublishVolumeRequest>();
+    ensure!(undone.iter().any(|request| request.volume_id == handle), "{undone:?}");
+    ensure!(driver.mounts_of(&handle)?.is_empty(), "it is still mounted");
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use plugin_apis::csi::{
 };
 use serde_json::{Value, json};
 use testkit::csi::{Code, CsiDriver, CsiOptions, Fault, NodeCapability, Outcome, Rpc};
-use testkit::{Node, PodManifest, binaries};
+use testkit::{Node, PodManifest};
 
 const DRIVER: &str = "hostpath.klet.test";
 const MISSING: &str =
@@ -455,20 +455,28 @@ fn a_driver_that_hangs_is_given_up_and_asked_again() -> Result<()> {
 
 #[test]
 fn the_examples_run() -> Result<()> {
-    let node = Node::start()?;
+    let mut node = Node::start()?;
     let name = "hostpath.csi.k8s.io".to_owned();
     let options = CsiOptions { name, capabilities: BTreeSet::new(), ..CsiOptions::default() };
     let mut driver = CsiDriver::start(&node.klet.root_dir().canonicalize()?, options)?;
     driver.register()?;
-    for name in ["csi-inline", "csi-claim"] {
-        let path = binaries::workspace().join(format!("examples/volumes/{name}.yaml"));
-        node.manifests.put(&format!("{name}.yaml"), fs::read_to_string(path)?)?;
-    }
+    let names = ["csi-inline", "csi-claim"];
+    names.iter().try_for_each(|name| node.manifests.put_example(name, &[]))?;
     node.wait_word("csi-claim", "count", "1")?;
-    assert_eq!(fs::read_to_string(driver.volume_dir("notes").join("starts"))?.lines().count(), 1);
+    let starts = || fs::read_to_string(driver.volume_dir("notes").join("starts"));
+    assert_eq!(starts()?.lines().count(), 1);
     node.wait_running("csi-inline")?;
     node.eventually("the other to write", || {
         ensure!(node.run_in("csi-inline", "write", "wc -l </data/started")?.trim() == "1", "no");
         Ok(())
-    })
+    })?;
+    node.outlive_examples(&names, |node| {
+        let kept = node.run_in("csi-inline", "write", "wc -l </data/started")?;
+        assert_eq!(kept.trim(), "1");
+        let kept = node.run_in("csi-claim", "count", "cat /notes/starts")?;
+        assert_eq!((kept.lines().count(), kept), (1, starts()?));
+        Ok(())
+    })?;
+    assert_eq!(starts()?.lines().count(), 1, "a claim's data outlives the pod");
+    Ok(())
 }

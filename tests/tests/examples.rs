@@ -60,7 +60,7 @@ fn they_run_as_documented() -> Result<()> {
 }
 
 /// The test that runs an example of volumes, by the example's name.
-const VOLUMES: [(&str, &str); 23] = [
+const VOLUMES: [(&str, &str); 25] = [
     ("block-device", "network_disks"),
     ("config-map", "payload_volumes"),
     ("csi-block", "block"),
@@ -72,9 +72,11 @@ const VOLUMES: [(&str, &str); 23] = [
     ("fc", "network_disks"),
     ("host-directory", "volumes"),
     ("host-path-claim", "claims"),
+    ("host-paths", "host_paths"),
     ("huge-pages", "huge_pages"),
     ("image", "images"),
     ("iscsi", "network_disks"),
+    ("limited-scratch", "volumes"),
     ("local-claim", "claims"),
     ("local-disk", "network_disks"),
     ("nfs", "network_disks"),

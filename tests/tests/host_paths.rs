@@ -35,11 +35,18 @@ fn directories_and_files_of_the_host() -> Result<()> {
     let write = "echo from the pod >/v/word; ls /v";
     node.manifests.put_pod(&pod("made", &at("made/deep"), "DirectoryOrCreate", write))?;
     node.manifests.put_pod(&pod("any", &at("dir"), "", write))?;
+    fs::create_dir(dir.join("there"))?;
+    fs::write(dir.join("there/before"), "from the host\n")?;
+    let both = format!("cat /v/before; {write}");
+    node.manifests.put_pod(&pod("there", &at("there"), "Directory", &both))?;
     node.manifests.put_pod(&pod("file", &at("file"), "File", "cat /v"))?;
     let append = "echo from the pod >>/v; cat /v";
     node.manifests.put_pod(&pod("new", &at("new-file"), "FileOrCreate", append))?;
     node.wait_word("made", "main", "word")?;
     node.wait_word("any", "main", "word")?;
+    node.wait_word("there", "main", "from the host")?;
+    node.wait_word("there", "main", "word")?;
+    assert_eq!(fs::read_to_string(dir.join("there/word"))?, "from the pod\n");
     node.wait_word("file", "main", "from the host")?;
     node.wait_word("new", "main", "from the pod")?;
     assert_eq!(fs::read_to_string(dir.join("made/deep/word"))?, "from the pod\n");
@@ -53,7 +60,12 @@ fn directories_and_files_of_the_host() -> Result<()> {
     assert_eq!(node.run_in("any", "main", "cat /v/later")?, "from the host\n");
     node.run_in("new", "main", "echo more >>/v")?;
     assert_eq!(fs::read_to_string(dir.join("new-file"))?, "from the pod\nmore\n");
-    let names = ["made", "any", "file", "new"];
+    fs::write(dir.join("there/later"), "from the host\n")?;
+    assert_eq!(
+        node.run_in("there", "main", "cat /v/later /v/word")?,
+        "from the host\nfrom the pod\n"
+    );
+    let names = ["made", "any", "there", "file", "new"];
     let uids = names.map(|name| node.pod(name).map(|pod| pod.uid));
     node.klet.kill9()?;
     node.manifests.clear()?;
@@ -63,6 +75,10 @@ fn directories_and_files_of_the_host() -> Result<()> {
     }
     assert_eq!(fs::read_to_string(dir.join("dir/word"))?, "from the pod\n");
     assert_eq!(fs::read_to_string(dir.join("dir/later"))?, "from the host\n");
+    let mut kept: Vec<_> =
+        fs::read_dir(dir.join("there"))?.flatten().map(|e| e.file_name()).collect();
+    kept.sort();
+    assert_eq!(kept, ["before", "later", "word"], "it is the host's");
     assert_eq!(fs::read_to_string(dir.join("new-file"))?, "from the pod\nmore\n");
     Ok(())
 }
@@ -115,6 +131,41 @@ fn sockets_and_devices_of_the_host() -> Result<()> {
     }
     ensure!(dir.join("socket").exists() && disk.path().exists(), "they are the host's");
     ensure!(fs::read(disk.path())?.starts_with(b"hello"), "and stay as they are");
+    Ok(())
+}
+
+/// The example, with a device and a socket of this test in place of what it names.
+#[test]
+fn the_example_runs() -> Result<()> {
+    let mut node = Node::start()?;
+    let (dir, at) = host_dir(&node)?;
+    let socket = UnixDatagram::bind(dir.join("socket"))?;
+    socket.set_read_timeout(Some(Duration::from_secs(120)))?;
+    let image = node.containerd.dir().join("disk.img");
+    let disk = LoopDevice::over(&image, b"from the host\n", 1 << 20)?;
+    fs::create_dir(dir.join("www"))?;
+    fs::write(dir.join("www/index.html"), "hello\n")?;
+    let (name, device) = ("host-paths", disk.path().display().to_string());
+    let changes = [
+        ("/var/www", at("www")),
+        ("/var/tmp/klet-example.log", at("new.log")),
+        ("/run/systemd/journal/dev-log", at("socket")),
+        ("/dev/sdx", device),
+    ];
+    node.manifests.put_example(name, &changes.each_ref().map(|(from, to)| (*from, &**to)))?;
+    wait_said(&socket, "hello from the pod")?;
+    for word in ["index.html", "8 random bytes", "from the host", "done"] {
+        node.wait_word(name, "look", word)?;
+    }
+    let log = || fs::read_to_string(dir.join("new.log"));
+    assert_eq!(log()?.lines().count(), 1);
+    node.outlive_examples(&[name], |node| {
+        node.run_in(name, "look", "echo more >>/host/app.log; cat /host/www/index.html")?;
+        ensure!(log()?.ends_with("\nmore\n"), "it is the host's file");
+        Ok(())
+    })?;
+    assert_eq!(log()?.lines().count(), 2, "it stays when the pod goes");
+    ensure!(dir.join("www/index.html").exists() && dir.join("socket").exists(), "as all of it");
     Ok(())
 }
 

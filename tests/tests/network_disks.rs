@@ -330,7 +330,7 @@ fn what_an_upstream_kubelet_left_is_undone() -> Result<()> {
 /// The examples, with devices of this test in place of what they name.
 #[test]
 fn the_examples_run() -> Result<()> {
-    let (node, disks) = node()?;
+    let (mut node, disks) = node()?;
     let put = |name: &str, changes: &[(&str, &str)]| node.manifests.put_example(name, changes);
     let images = ["a.img", "b.img", "c.img", "d.img"].map(|name| loop_device(&node, name));
     let [far, fibre, disk, block] = images;
@@ -350,5 +350,19 @@ fn the_examples_run() -> Result<()> {
     }
     node.wait_word("block-device", "write", "hello")?;
     ensure!(fs::read(block.path())?.starts_with(b"hello"), "it is on the device");
+    let names = ["nfs", "iscsi", "fc", "local-disk", "block-device"];
+    node.outlive_examples(&names, |node| {
+        for name in ["nfs", "iscsi", "fc", "local-disk"] {
+            let kept = node.run_in(name, "count", "cat /data/klet-example")?;
+            assert_eq!(kept.lines().count(), 1, "{name}");
+        }
+        let kept = node.run_in("block-device", "write", "head -c 5 /dev/disk")?;
+        assert_eq!(kept, "hello");
+        Ok(())
+    })?;
+    assert_eq!(disks.left()?, Vec::<PathBuf>::new(), "no session, record or link");
+    let kept = fs::read_to_string(disks.export("/exports/data").join("klet-example"))?;
+    assert_eq!(kept.lines().count(), 1, "data outlives the pods");
+    ensure!(fs::read(block.path())?.starts_with(b"hello"), "on the device, too");
     Ok(())
 }

@@ -323,15 +323,70 @@ fn a_pull_secret_opens_the_registry() -> Result<()> {
     Ok(())
 }
 
+/// What a pod is labelled with reaches its files, however they are projected.
+#[test]
+fn a_pod_that_changes_sees_it_in_projected_files() -> Result<()> {
+    let mut node = Node::start()?;
+    let about = json!({"downwardAPI": {"items": [
+        {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+        {"path": "deep/note", "fieldRef": {"fieldPath": "metadata.annotations['note']"}},
+        {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}},
+    ]}});
+    let conf = json!({"configMap": {"name": "conf"}});
+    let pod = |tier: &str, note: &str| {
+        PodManifest::script("web", "exec sleep 1000")
+            .uid("web-uid")
+            .label("tier", tier)
+            .annotation("note", note)
+            .with("volumeMounts", mounts(&[("all", "/all")]))
+            .spec("volumes", json!([{"name": "all", "projected": {"sources": [about, conf]}}]))
+    };
+    node.manifests.put("conf.json", config_map("conf", json!({"word": "one"})))?;
+    node.manifests.put_pod(&pod("one", "first"))?;
+    let uid = node.wait_running("web")?.uid;
+    let before = node.instances()?;
+    let sees =
+        "cat /all/labels; echo; cat /all/deep/note; echo; cat /all/name; echo; cat /all/word";
+    wait_sees(&node, "web", sees, "tier=\"one\"\nfirst\nweb-n1\none")?;
+    node.manifests.put_pod(&pod("two", "second"))?;
+    wait_sees(&node, "web", sees, "tier=\"two\"\nsecond\nweb-n1\none")?;
+    node.survive_kill()?;
+    wait_sees(&node, "web", sees, "tier=\"two\"\nsecond\nweb-n1\none")?;
+    node.manifests.put_pod(&pod("three", "third"))?;
+    wait_sees(&node, "web", sees, "tier=\"three\"\nthird\nweb-n1\none")?;
+
+    // It changes while klet is away.
+    node.klet.kill9()?;
+    node.manifests.put_pod(&pod("four", "fourth"))?;
+    node.klet.restart()?;
+    wait_sees(&node, "web", sees, "tier=\"four\"\nfourth\nweb-n1\none")?;
+    assert_eq!(node.instances()?, before, "nothing was started again");
+    node.manifests.remove_pod("web")?;
+    node.wait_no_trace("web", &uid)
+}
+
 #[test]
 fn the_examples_run() -> Result<()> {
-    let node = Node::start()?;
-    for name in ["config-map", "secret", "downward-api", "projected"] {
-        node.manifests.put_example(name, &[])?;
-    }
+    let mut node = Node::start()?;
+    let names = ["config-map", "secret", "downward-api", "projected"];
+    names.iter().try_for_each(|name| node.manifests.put_example(name, &[]))?;
     node.wait_word("config-map", "show", "color = blue")?;
     node.wait_word("secret", "show", "the token has 16 characters")?;
     node.wait_word("downward-api", "show", "app=\"downward-api\"")?;
     node.wait_word("projected", "show", "greeting name password")?;
-    Ok(())
+    node.outlive_examples(&names, |node| {
+        for (name, script, wanted) in [
+            ("config-map", "cat /etc/app/app.conf", "color = blue\n"),
+            ("secret", "cat /keys/token", "0123456789abcdef"),
+            ("downward-api", "cat /about/memory", "32"),
+            (
+                "projected",
+                "cat /all/greeting /all/name /all/password",
+                "helloprojected-n1change me",
+            ),
+        ] {
+            assert_eq!(node.run_in(name, "show", script)?, wanted, "{name}");
+        }
+        Ok(())
+    })
 }

@@ -2,10 +2,10 @@
 //! host outside of their volumes stays as it is. Named after the holes that were
 //! found upstream, where there was one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,50 +13,10 @@ use anyhow::{Context, Result, ensure};
 use api_client::{Call, path};
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::{Value, json};
-use testkit::{Cluster, Node, PodManifest};
+use testkit::{Canary, Cluster, Node, PodManifest};
 
-/// A directory of the host that nothing may touch.
-struct Canary {
-    root: PathBuf,
-    before: Facts,
-}
-
-/// Inode, mode, owner, group and content or target, by path.
-type Facts = BTreeMap<PathBuf, (u64, u32, u32, u32, Vec<u8>)>;
-
-impl Canary {
-    fn new(node: &Node) -> Result<Self> {
-        let root = node.containerd.dir().join("canary");
-        fs::create_dir_all(root.join("deep/word"))?;
-        fs::write(root.join("word"), "precious\n")?;
-        fs::write(root.join("deep/word/file"), "precious\n")?;
-        symlink("word", root.join("link"))?;
-        Ok(Self { before: facts(&root)?, root })
-    }
-
-    fn check(&self) -> Result<()> {
-        ensure!(facts(&self.root)? == self.before, "{} was touched", self.root.display());
-        Ok(())
-    }
-}
-
-fn facts(root: &Path) -> Result<Facts> {
-    let (mut found, mut queue) = (Facts::new(), vec![root.to_owned()]);
-    while let Some(path) = queue.pop() {
-        let meta = path.symlink_metadata()?;
-        let content = if meta.is_symlink() {
-            fs::read_link(&path)?.into_os_string().into_encoded_bytes()
-        } else if meta.is_dir() {
-            for entry in fs::read_dir(&path)? {
-                queue.push(entry?.path());
-            }
-            Vec::new()
-        } else {
-            fs::read(&path)?
-        };
-        found.insert(path, (meta.ino(), meta.mode(), meta.uid(), meta.gid(), content));
-    }
-    Ok(found)
+fn canary(node: &Node) -> Result<Canary> {
+    Canary::new(node.containerd.dir())
 }
 
 fn mounts(list: &[(&str, &str)]) -> Value {
@@ -92,7 +52,7 @@ fn a_sub_path_of_the_host_that_becomes_a_link() -> Result<()> {
 /// A container swaps a directory of the volume for a link out of it, for ever, while
 /// klet binds that directory for other containers.
 fn race_sub_paths(node: &Node, source: &Value) -> Result<()> {
-    let canary = Canary::new(node)?;
+    let canary = canary(node)?;
     let mut volume = source.clone();
     volume["name"] = json!("v");
     // What klet makes where nothing is at the moment is replaced in the next round.
@@ -147,7 +107,7 @@ fn versions(dir: &Path) -> Result<BTreeSet<OsString>> {
 #[test]
 fn cve_2017_1002102_links_appear_while_files_are_published() -> Result<()> {
     let node = Node::start()?;
-    let canary = Canary::new(&node)?;
+    let canary = canary(&node)?;
     node.manifests.put("conf.json", config_map(json!({"word": "0", "other": "x"})))?;
     let victim = PodManifest::script("victim", "exec sleep 1000")
         .grace(0)
@@ -198,7 +158,7 @@ fn cve_2017_1002102_links_appear_while_files_are_published() -> Result<()> {
 #[test]
 fn cve_2023_3955_names_are_names() -> Result<()> {
     let node = Node::start()?;
-    let canary = Canary::new(&node)?;
+    let canary = canary(&node)?;
     let mark = canary.root.join("pwned");
     let odd = format!("a b'\"; $(touch {}) `id` && \\n", mark.display());
     let pod = |name: &str, volumes: Value, mount: Value| {
@@ -267,7 +227,7 @@ fn conf_pod(name: &str, map: &str) -> PodManifest {
 #[test]
 fn a_config_map_key_that_climbs() -> Result<()> {
     let node = Node::start()?;
-    let canary = Canary::new(&node)?;
+    let canary = canary(&node)?;
     node.manifests.put_pod(&conf_pod("web", "conf"))?;
     for (number, key) in climbing_keys(&canary).into_iter().enumerate() {
         let name = format!("conf-{number}.json");
@@ -289,7 +249,7 @@ fn a_config_map_key_that_climbs() -> Result<()> {
 #[test]
 fn a_config_map_key_of_the_api_server_that_climbs() -> Result<()> {
     let cluster = Cluster::start()?;
-    let canary = Canary::new(&cluster.node)?;
+    let canary = canary(&cluster.node)?;
     let mut pods = Vec::new();
     for (number, key) in climbing_keys(&canary).into_iter().enumerate() {
         let name = format!("map-{number}");
@@ -354,7 +314,7 @@ fn pipes_and_devices_in_the_place_of_files_hold_nobody_up() -> Result<()> {
 #[test]
 fn an_empty_directory_that_became_a_link() -> Result<()> {
     let node = Node::start()?;
-    let canary = Canary::new(&node)?;
+    let canary = canary(&node)?;
     let pod = PodManifest::script("web", "exec sleep 1000")
         .grace(0)
         .with("volumeMounts", mounts(&[("v", "/v")]))
@@ -374,7 +334,7 @@ fn an_empty_directory_that_became_a_link() -> Result<()> {
 #[test]
 fn what_a_container_mounted_in_its_volume_is_kept() -> Result<()> {
     let node = Node::start()?;
-    let canary = Canary::new(&node)?;
+    let canary = canary(&node)?;
     let script = "mkdir /v/in && mount -o bind /canary /v/in && echo mounted; exec sleep 1000";
     let pod = PodManifest::script("web", script)
         .grace(0)

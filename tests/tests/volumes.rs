@@ -263,14 +263,28 @@ fn mounts_made_later_are_seen_by_who_asks() -> Result<()> {
 
 #[test]
 fn the_examples_run() -> Result<()> {
-    let node = Node::start()?;
-    for name in ["shared-scratch", "host-directory"] {
-        node.manifests.put_example(name, &[])?;
-    }
+    let mut node = Node::start()?;
+    let state = node.containerd.dir().join("state");
+    let at = state.display().to_string();
+    let names = ["shared-scratch", "limited-scratch", "host-directory"];
+    node.manifests.put_example("shared-scratch", &[])?;
+    node.manifests.put_example("limited-scratch", &[])?;
+    node.manifests.put_example("host-directory", &[("/var/tmp/klet-example", &at)])?;
     wait_line(&node, "shared-scratch", "reader", "16.0M")?;
     wait_line(&node, "shared-scratch", "reader", "UTC")?;
-    wait_line(&node, "host-directory", "count", "starts so far:")?;
-    fs::remove_dir_all("/var/tmp/klet-example").context("the example made it")
+    wait_line(&node, "limited-scratch", "work", "part")?;
+    wait_line(&node, "host-directory", "count", "starts so far: 1")?;
+    node.run_in("shared-scratch", "reader", "echo fast >/fast/word; echo slow >/scratch/word")?;
+    node.outlive_examples(&names, |node| {
+        let kept = node.run_in("shared-scratch", "reader", "cat /fast/word /scratch/word")?;
+        assert_eq!(kept, "fast\nslow\n");
+        let kept = node.run_in("limited-scratch", "work", "wc -c </scratch/part")?;
+        assert_eq!(kept.trim(), "1048576");
+        assert_eq!(node.run_in("host-directory", "count", "cat /state/starts")?, "started\n");
+        Ok(())
+    })?;
+    assert_eq!(read(&state.join("starts")), "started\n", "it is kept when the pod goes");
+    Ok(())
 }
 
 fn read(path: &Path) -> String {

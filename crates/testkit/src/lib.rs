@@ -12,6 +12,7 @@
 
 pub mod api_server;
 pub mod binaries;
+pub mod canary;
 pub mod cleanup;
 pub mod client_hello;
 pub mod cluster;
@@ -43,9 +44,11 @@ pub mod registry;
 pub mod slot;
 pub mod slow_proxy;
 pub mod upstream;
+pub mod volume_traces;
 pub mod wait;
 
 pub use api_server::{ApiOptions, TestApi};
+pub use canary::Canary;
 pub use cluster::Cluster;
 pub use container_log::ContainerLog;
 pub use containerd::{Containerd, ContainerdOptions};

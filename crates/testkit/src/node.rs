@@ -19,6 +19,7 @@ use crate::klet::{Klet, KletOptions};
 use crate::manifest::ManifestDir;
 use crate::pods::PodView;
 use crate::process;
+use crate::volume_traces;
 use crate::wait::eventually;
 
 /// Longest a test waits for anything ordinary.
@@ -237,7 +238,7 @@ impl Node {
     }
 
     /// Waits until the pod is gone, and neither its directory nor a mount in it nor a
-    /// control group of it is left.
+    /// control group of it is left; nor anything of its volumes outside of it.
     pub fn wait_no_trace(&self, manifest: &str, uid: &str) -> Result<()> {
         self.wait_gone(manifest)?;
         let dir = self.klet.root_dir().join("pods").join(uid);
@@ -245,6 +246,8 @@ impl Node {
             let mounts = host::mounts_below(&dir)?;
             ensure!(mounts.is_empty(), "still mounted: {mounts:?}");
             ensure!(!dir.exists(), "{} is still there", dir.display());
+            let left = volume_traces::left_of(&self.klet.root_dir(), uid)?;
+            ensure!(left.is_empty(), "its volumes left {left:?}");
             let groups = host::pod_cgroups_below(&self.containerd.cgroup_root(), uid)?;
             ensure!(groups.is_empty(), "control groups are still there: {groups:?}");
             Ok(())
@@ -271,6 +274,23 @@ impl Node {
         let after = self.instances()?;
         ensure!(before == after, "containers were {before:?} and are {after:?}");
         Ok(())
+    }
+
+    /// Kills klet, which these examples of volumes do not notice, and `check`s what they
+    /// hold; then takes them away while there is no klet, and waits until nothing of them
+    /// is left.
+    pub fn outlive_examples(
+        &mut self,
+        names: &[&str],
+        check: impl Fn(&Self) -> Result<()>,
+    ) -> Result<()> {
+        self.survive_kill()?;
+        check(self).context("after klet was killed")?;
+        let pods = names.iter().map(|name| self.pod(name)).collect::<Result<Vec<_>>>()?;
+        self.klet.kill9()?;
+        names.iter().try_for_each(|name| self.manifests.remove_example(name))?;
+        self.klet.restart()?;
+        names.iter().zip(pods).try_for_each(|(name, pod)| self.wait_no_trace(name, &pod.uid))
     }
 
     /// Waits until klet tells of every one of these that runs.

@@ -1,0 +1,333 @@
+//! Hostile containers that race klet's work on their volumes, for many rounds: whoever
+//! wins, the host outside of their volumes stays as it is, and nobody is held up.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use rustix::mount::{UnmountFlags, unmount};
+use serde_json::{Value, json};
+use testkit::{Canary, Node, PodManifest, host};
+
+/// Pods that go while somebody races for each of them.
+const VICTIMS: usize = 12;
+
+fn mounts(list: &[(&str, &str)]) -> Value {
+    list.iter().map(|(name, path)| json!({"name": name, "mountPath": path})).collect()
+}
+
+fn volume_dir(node: &Node, uid: &str, name: &str) -> PathBuf {
+    let pods = node.klet.root_dir().join("pods");
+    pods.join(uid).join("volumes/kubernetes.io~empty-dir").join(name)
+}
+
+/// A racer, and containers that end and are started again with a part of what it swaps.
+fn race_for_a_part(racer: &str, look: &str, mount: &Value, env: &Value) -> PodManifest {
+    let volumes = json!([{"name": "v", "emptyDir": {}}, {"name": "seen", "emptyDir": {}}]);
+    let mut pod = PodManifest::new("evil")
+        .spec("volumes", volumes)
+        .grace(0)
+        .container("racer", racer)
+        .with("env", env.clone())
+        .with("volumeMounts", mounts(&[("v", "/v")]));
+    let look = format!("{look}; exit 1");
+    for at in 0..VICTIMS {
+        let seen = json!({"name": "seen", "mountPath": "/seen"});
+        pod = pod
+            .container(&format!("victim{at}"), &look)
+            .with("env", env.clone())
+            .with("volumeMounts", json!([mount, seen]));
+    }
+    pod
+}
+
+/// What the victims saw, once there were as many of them, and as many were refused.
+fn wait_seen(node: &Node, looks: usize, refusals: usize) -> Result<(String, String)> {
+    node.eventually("the race to be won and lost", || {
+        let uid = node.pod("evil")?.uid;
+        let seen = fs::read_to_string(volume_dir(node, &uid, "seen").join("looks"))?;
+        let log = fs::read_to_string(node.klet.log_path())?;
+        let (looked, refused) = (seen.lines().count(), log.matches("sub path not bound").count());
+        ensure!(looked >= looks && refused >= refusals, "{looked} looked, {refused} were refused");
+        Ok((uid, seen))
+    })
+}
+
+/// A name that a shell would run is swapped for a link under klet's hands.
+#[test]
+fn cve_2023_3955_a_name_that_becomes_a_link() -> Result<()> {
+    let node = Node::start()?;
+    let canary = Canary::new(node.containerd.dir())?;
+    let odd = "a b'\"; $(touch pwned) `touch pwned` && \\n";
+    let racer = format!(
+        "cd /v; mkdir real; ln -s {} link; while true; do \
+         mv -fT real \"$NAME\"; mv -fT \"$NAME\" real; mv -fT link \"$NAME\"; \
+         mv -fT \"$NAME\" link; done 2>/dev/null",
+        canary.root.display()
+    );
+    let look = "echo looked >>/seen/looks; cat /part/word >>/seen/stolen";
+    let part = json!({"name": "v", "mountPath": "/part", "subPathExpr": "$(NAME)"});
+    // A dollar sign is written twice to be one.
+    let env = json!([{"name": "NAME", "value": odd.replace('$', "$$")}]);
+    node.manifests.put_pod(&race_for_a_part(&racer, look, &part, &env))?;
+    let (uid, _) = wait_seen(&node, 5, 5)?;
+    let stolen = volume_dir(&node, &uid, "seen").join("stolen");
+    assert_eq!(fs::read_to_string(stolen)?, "", "what lies outside of the volume was read");
+    let volume = volume_dir(&node, &uid, "v");
+    ensure!(!volume.join("pwned").exists(), "a name was run");
+    node.manifests.remove_pod("evil")?;
+    node.wait_no_trace("evil", &uid)?;
+    canary.check()
+}
+
+/// A pipe, a device, a directory and a link take turns where klet looks for a part, and
+/// where it looks for a file of the host.
+#[test]
+fn pipes_devices_and_links_take_turns() -> Result<()> {
+    let node = Node::start()?;
+    let canary = Canary::new(node.containerd.dir())?;
+    let racer = format!(
+        "cd /v; mkfifo pipe; mknod zero c 1 5; mkdir real; ln -s {} link; while true; do \
+         for kind in pipe zero real link; do mv -fT $kind part; mv -fT part $kind; done; done \
+         2>/dev/null",
+        canary.root.display()
+    );
+    let look = "stat -c %F /part >>/seen/looks; cat /part/word >>/seen/stolen & sleep 0.2";
+    let part = json!({"name": "v", "mountPath": "/part", "subPath": "part"});
+    node.manifests.put_pod(&race_for_a_part(&racer, look, &part, &json!([])))?;
+    let at = node.eventually("the racer's volume", || {
+        let at = volume_dir(&node, &node.pod("evil")?.uid, "v");
+        ensure!(at.exists(), "it is not there yet");
+        Ok(at)
+    })?;
+    let file = |name: &str, kind: &str| {
+        let path = json!({"path": at.join("part"), "type": kind});
+        PodManifest::script(name, "exec sleep 1000")
+            .grace(0)
+            .with("volumeMounts", mounts(&[("f", "/f")]))
+            .spec("volumes", json!([{"name": "f", "hostPath": path}]))
+    };
+    for (name, kind) in [("file", "File"), ("socket", "Socket"), ("block", "BlockDevice")] {
+        node.manifests.put_pod(&file(name, kind))?;
+    }
+    let (uid, seen) = wait_seen(&node, 8, 3)?;
+    let odd = ["fifo", "character special file", "directory"];
+    ensure!(seen.lines().all(|line| odd.contains(&line)), "they saw {seen}");
+    ensure!(seen.lines().any(|line| line != "directory"), "they saw directories only: {seen}");
+    let stolen = fs::read_to_string(volume_dir(&node, &uid, "seen").join("stolen"))?;
+    assert_eq!(stolen, "", "what lies outside of the volume was read");
+    for name in ["file", "socket", "block"] {
+        assert_eq!(node.in_runtime(name)?.1, vec![], "{name} was none, ever");
+    }
+    // Nothing holds klet up: another pod starts.
+    node.manifests.put_pod(&PodManifest::script("calm", "echo calm; exec sleep 1000").grace(0))?;
+    node.wait_word("calm", "main", "calm")?;
+    node.manifests.clear()?;
+    node.wait_no_trace("evil", &uid)?;
+    canary.check()
+}
+
+/// Somebody who can write where klet keeps volumes swaps them for links while their pods
+/// go.
+#[test]
+fn empty_directories_become_links_while_they_are_removed() -> Result<()> {
+    let node = Node::start()?;
+    let canary = Canary::new(node.containerd.dir())?;
+    let names: Vec<String> = (0..VICTIMS).map(|at| format!("victim{at}")).collect();
+    for name in &names {
+        let script = "mkdir -p /v/a/b; echo x >/v/a/b/word; touch /v/armed; exec sleep 1000";
+        let pod = PodManifest::script(name, script)
+            .grace(0)
+            .with("volumeMounts", mounts(&[("v", "/v")]))
+            .spec("volumes", json!([{"name": "v", "emptyDir": {}}]));
+        node.manifests.put_pod(&pod)?;
+    }
+    let mut uids = Vec::new();
+    for name in &names {
+        let uid = node.wait_running(name)?.uid;
+        node.eventually(&format!("{name} to be armed"), || {
+            Ok(fs::metadata(volume_dir(&node, &uid, "v").join("armed")).map(drop)?)
+        })?;
+        uids.push(uid);
+    }
+    let race = format!(
+        "echo racing; while true; do for uid in {}; do cd /pods/$uid/volumes/*/ || continue; \
+         mv -T v w; ln -s {} v; touch /seen/$uid; rm -f v; mv -T w v; \
+         mv -T v/a v/c; ln -s {} v/a; rm -f v/a; mv -T v/c v/a; done; done 2>/dev/null",
+        uids.join(" "),
+        canary.root.display(),
+        canary.root.display()
+    );
+    let pods = node.klet.root_dir().join("pods");
+    let evil = PodManifest::script("evil", &race)
+        .grace(0)
+        .with("volumeMounts", mounts(&[("pods", "/pods"), ("seen", "/seen")]))
+        .spec(
+            "volumes",
+            json!([{"name": "pods", "hostPath": {"path": pods}}, {"name": "seen", "emptyDir": {}}]),
+        );
+    node.manifests.put_pod(&evil)?;
+    node.wait_word("evil", "main", "racing")?;
+    let evil = node.pod("evil")?.uid;
+    node.eventually("each to be swapped", || {
+        let swapped = fs::read_dir(volume_dir(&node, &evil, "seen"))?.count();
+        ensure!(swapped == VICTIMS, "{swapped} were");
+        Ok(())
+    })?;
+    names.iter().try_for_each(|name| node.manifests.remove_pod(name))?;
+    names.iter().try_for_each(|name| node.wait_gone(name))?;
+    canary.check()?;
+    node.manifests.remove_pod("evil")?;
+    node.wait_no_trace("evil", &evil)?;
+    for (name, uid) in names.iter().zip(&uids) {
+        node.wait_no_trace(name, uid)?;
+    }
+    canary.check()
+}
+
+/// Containers mount and unmount something of the host in their volumes while their pods
+/// go: nothing of it is removed, whatever klet meets.
+#[test]
+fn mounts_come_and_go_while_volumes_are_removed() -> Result<()> {
+    let node = Node::start()?;
+    let canary = Canary::new(node.containerd.dir())?;
+    let script = "mkdir -p /v/a/in /v/b/in; mount -o bind /canary /v/b/in; umount /v/b/in; \
+                  echo racing; while true; do for at in /v/a/in /v/b/in; do \
+                  mkdir -p $at; mount -o bind /canary $at; done; umount /v/a/in /v/b/in; done \
+                  2>/dev/null";
+    let names: Vec<String> = (0..VICTIMS).map(|at| format!("racer{at}")).collect();
+    for name in &names {
+        let pod = PodManifest::script(name, script)
+            .grace(0)
+            .with("securityContext", json!({"privileged": true}))
+            .with(
+                "volumeMounts",
+                json!([
+                    {"name": "v", "mountPath": "/v", "mountPropagation": "Bidirectional"},
+                    {"name": "canary", "mountPath": "/canary"},
+                ]),
+            )
+            .spec(
+                "volumes",
+                json!([
+                    {"name": "v", "emptyDir": {}},
+                    {"name": "canary", "hostPath": {"path": canary.root}},
+                ]),
+            );
+        node.manifests.put_pod(&pod)?;
+    }
+    let mut dirs = Vec::new();
+    for name in &names {
+        node.wait_word(name, "main", "racing")?;
+        let uid = node.pod(name)?.uid;
+        dirs.push((name, node.klet.root_dir().join("pods").join(&uid), uid));
+    }
+    node.manifests.clear()?;
+    for name in &names {
+        node.eventually(&format!("the containers of {name} to be gone"), || {
+            let (sandboxes, containers) = node.in_runtime(name)?;
+            ensure!(sandboxes.is_empty() && containers.is_empty(), "{sandboxes:?} {containers:?}");
+            Ok(())
+        })?;
+    }
+    canary.check()?;
+    // What a container left mounted is kept until somebody takes it away.
+    let mut kept = 0;
+    for (_, dir, _) in &dirs {
+        for point in host::mounts_below(dir)? {
+            ensure!(point.join("word").exists(), "{} is what was mounted", point.display());
+            unmount(&point, UnmountFlags::DETACH).context("cannot unmount")?;
+            kept += 1;
+        }
+    }
+    println!("{kept} mounts outlived their containers, of {VICTIMS} pods");
+    for (name, _, uid) in &dirs {
+        node.wait_no_trace(name, uid)?;
+    }
+    canary.check()
+}
+
+/// Every way to name what is not in the volume: refused, or not found.
+#[test]
+fn paths_of_the_host_do_not_climb() -> Result<()> {
+    let node = Node::start()?;
+    let canary = Canary::new(node.containerd.dir())?;
+    let shared = node.containerd.dir().join("shared");
+    fs::create_dir_all(shared.join("real"))?;
+    fs::write(shared.join("real/word"), "mine\n")?;
+    symlink("../canary", shared.join("relative"))?;
+    symlink(&canary.root, shared.join("absolute"))?;
+    symlink("real/../../canary", shared.join("winding"))?;
+    symlink("relative", shared.join("twice"))?;
+    symlink("real", shared.join("within"))?;
+    let pod = |name: &str, path: &str, part: Value| {
+        let mut mount = json!({"name": "v", "mountPath": "/v"});
+        for (key, value) in part.as_object().into_iter().flatten() {
+            mount[key] = value.clone();
+        }
+        PodManifest::script(name, "cat /v/word; echo looked; exec sleep 1000")
+            .grace(0)
+            .with(
+                "env",
+                json!([{"name": "UP", "value": "../canary"},
+                {"name": "LINK", "value": "absolute"}]),
+            )
+            .with("volumeMounts", json!([mount]))
+            .spec("volumes", json!([{"name": "v", "hostPath": {"path": path}}]))
+    };
+    let at = shared.display().to_string();
+    let climbs = [
+        ("path", format!("{at}/../canary"), json!({})),
+        ("path-end", format!("{at}/real/.."), json!({})),
+        ("part", at.clone(), json!({"subPath": "../canary"})),
+        ("part-deep", at.clone(), json!({"subPath": "real/../../canary"})),
+        ("expr", at.clone(), json!({"subPathExpr": "../canary"})),
+    ];
+    for (name, path, part) in &climbs {
+        node.manifests.put_pod(&pod(name, path, part.clone()))?;
+    }
+    let variable = json!({"subPathExpr": "$(UP)"});
+    node.manifests.put_pod(&pod("variable", &at, variable))?;
+    let links = [
+        ("relative", json!({"subPath": "relative"})),
+        ("absolute", json!({"subPath": "absolute"})),
+        ("winding", json!({"subPath": "winding"})),
+        ("twice", json!({"subPath": "twice"})),
+        ("through", json!({"subPath": "absolute/deep"})),
+        ("new", json!({"subPath": "relative/new/directory"})),
+        ("by-name", json!({"subPathExpr": "$(LINK)/deep"})),
+    ];
+    for (name, part) in &links {
+        node.manifests.put_pod(&pod(name, &at, part.clone()))?;
+    }
+    node.manifests.put_pod(&pod("within", &at, json!({"subPath": "within"})))?;
+
+    for (name, _, _) in &climbs {
+        let file = node.manifests.path().join(format!("{name}.json"));
+        node.wait_klet_logs(&format!("has no good version file={file:?}"))?;
+        assert_eq!(node.in_runtime(name)?, (vec![], vec![]), "{name} runs");
+    }
+    let refused = |name: &str, words: &str| {
+        node.wait_pod(name, "to be refused", |pod| {
+            pod.container("main").is_ok_and(|main| {
+                main.reason == "CreateContainerConfigError" && main.message.contains(words)
+            })
+        })
+    };
+    refused("variable", "must not contain")?;
+    for (name, _) in &links {
+        refused(name, "failed to prepare subPath for volumeMount \"v\" of container \"main\"")?;
+        assert_eq!(node.in_runtime(name)?.1, vec![], "{name} has a container");
+    }
+    node.wait_word("within", "main", "mine")?;
+    canary.check()?;
+    let within = node.pod("within")?.uid;
+    let uids = links.each_ref().map(|(name, _)| (*name, node.pod(name)));
+    node.manifests.clear()?;
+    node.wait_no_trace("within", &within)?;
+    for (name, pod) in uids {
+        node.wait_no_trace(name, &pod?.uid)?;
+    }
+    canary.check()
+}
