@@ -49,6 +49,8 @@ pub struct Member {
     pub settings: MemberSettings,
     /// The API server.
     pub api: Arc<dyn Api>,
+    /// The same, for heartbeats and events, which do not wait for their turn.
+    pub unpaced: Arc<dyn Api>,
     /// Opens further connections, for watches.
     pub connect: Connect,
     /// Gives up the first connection.
@@ -62,7 +64,7 @@ impl Member {
     pub fn start(self, agent: AgentParts) -> NodeHandle {
         let AgentParts { ports, runtime, root_dir, objects, identity, events, .. } = agent;
         let AgentParts { recorder, node_news, csi_node, attachments, shutting_down, .. } = agent;
-        let Self { settings, api, connect, reconnect, certificates } = self;
+        let Self { settings, api, unpaced, connect, reconnect, certificates } = self;
         let clock = Arc::clone(&certificates.clock);
         let tasks = ports.tasks.clone();
         let jitter = ports.jitter.clone();
@@ -83,7 +85,7 @@ impl Member {
         };
         let (handle, keeper) = node::start(NodeParts {
             settings: settings.node.clone(),
-            api: Arc::clone(&api),
+            api: Arc::clone(&unpaced),
             facts: facts::arc(reader),
             reports: Arc::new(NodeReports {
                 events,
@@ -129,7 +131,7 @@ impl Member {
             }),
         };
         let of_node = handle.node();
-        let (of_api, of_spread) = (Arc::clone(&api), Arc::clone(&spread));
+        let of_spread = Arc::clone(&spread);
         let keeper = ObjectKeeper {
             cache: objects,
             connect,
@@ -153,7 +155,7 @@ impl Member {
         let (qps, burst) = settings.events.unwrap_or_default();
         let node_name = settings.node.name.clone();
         let of_events = cluster::events::Settings { node_name, qps, burst };
-        let (sink, writer) = cluster::events::new(of_api, of_events, of_spread);
+        let (sink, writer) = cluster::events::new(unpaced, of_events, of_spread);
         recorder.tell(Box::new(move |key, event| sink.push(reports::event(key, event))));
         tasks.spawn_vital("event writer", writer.run());
         handle
