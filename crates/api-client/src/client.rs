@@ -33,8 +33,9 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::{Api, exec_plugin};
+use crate::Api;
 use crate::access::{Access, Pem, Token};
+use crate::asking::Asking;
 use crate::error::ApiError;
 use crate::pace::Pace;
 use crate::renew::{self, Renewed, Renewer};
@@ -74,6 +75,8 @@ struct Inner {
     link: Mutex<Option<Arc<Link>>>,
     /// The certificate of files or of a program, as it was last found.
     found: (Renewer, Renewed),
+    /// Asks a program for credentials.
+    asking: Asking,
 }
 
 /// A connection, and what it was opened with.
@@ -124,8 +127,8 @@ impl ApiClient {
         let agent = HeaderValue::from_str(agent)
             .map_err(|error| ApiError::Credentials(format!("user agent {agent:?}: {error}")))?;
         let found = renew::renewed("no certificate was found yet");
-        let link = Mutex::new(None);
-        let inner = Arc::new(Inner { access, renewed, agent, clock, link, found });
+        let (link, asking) = (Mutex::new(None), Asking::default());
+        let inner = Arc::new(Inner { access, renewed, agent, clock, link, found, asking });
         Ok(Self { inner, pace: None })
     }
 
@@ -304,7 +307,7 @@ impl Inner {
         };
         let mut until = None;
         if let Some(plugin) = &access.exec {
-            let given = exec_plugin::ask(plugin).await?;
+            let given = self.asking.ask(plugin).await?;
             until = given.until;
             token = given.token.or(token);
             identity = given.identity.or(identity);

@@ -8,6 +8,7 @@
 //! Knows nothing of pods. Upstream: client-go (rest, transport, tools/cache).
 
 mod access;
+mod asking;
 mod client;
 mod error;
 mod exec_plugin;
