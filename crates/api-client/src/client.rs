@@ -41,7 +41,7 @@ use crate::pace::Pace;
 use crate::renew::{self, Renewed, Renewer};
 use crate::request::Call;
 use crate::tls::{self, Identity, Trust};
-use crate::watch::{HttpWatch, Looks, Watching};
+use crate::watch::{HttpWatch, Looks, Watching, until};
 
 /// Bytes of an answer: a list is asked for in parts.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -203,7 +203,9 @@ impl Api for ApiClient {
         let found = Some(self.inner.found.1.clone()).zip(link.found.clone());
         let looks = found.is_some().then(|| self.looks());
         let certificate = self.inner.renewed.clone().zip(link.renewed.clone()).or(found);
-        Ok(Box::new(HttpWatch::new(response.into_body(), self.server(), certificate, looks)))
+        let until = until(path).map(|limit| Instant::now() + limit);
+        let body = response.into_body();
+        Ok(Box::new(HttpWatch::new(body, self.server(), certificate, looks, until)))
     }
 }
 
