@@ -6,8 +6,9 @@
 //! are being exchanged, leave the connection as it is. Once there is another certificate,
 //! from files, a program or somebody who renews it, watches on older connections end, so
 //! that these can close; answers under way still arrive. A program that knows credentials
-//! is asked when those it gave have expired, or were refused. Upstream: client-go rest,
-//! transport (cert_rotation.go).
+//! is asked when those it gave have expired, or were refused. A pace that it is given is
+//! kept by all requests but watches, as upstream; its clones need not keep it. Upstream:
+//! client-go rest, transport (cert_rotation.go).
 
 use std::error::Error as _;
 use std::fs;
@@ -32,13 +33,15 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use crate::Api;
 use crate::access::{Access, Pem, Token};
+use crate::asking::Asking;
 use crate::error::ApiError;
+use crate::pace::Pace;
 use crate::renew::{self, Renewed, Renewer};
 use crate::request::Call;
 use crate::tls::{self, Identity, Trust};
-use crate::watch::{HttpWatch, Looks, Watching};
-use crate::{Api, exec_plugin};
+use crate::watch::{HttpWatch, Looks, Watching, until};
 
 /// Bytes of an answer: a list is asked for in parts.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -59,7 +62,10 @@ type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// Talks to one server. Cheap to clone.
 #[derive(Clone)]
-pub struct ApiClient(Arc<Inner>);
+pub struct ApiClient {
+    inner: Arc<Inner>,
+    pace: Option<Pace>,
+}
 
 struct Inner {
     access: Access,
@@ -69,6 +75,8 @@ struct Inner {
     link: Mutex<Option<Arc<Link>>>,
     /// The certificate of files or of a program, as it was last found.
     found: (Renewer, Renewed),
+    /// Asks a program for credentials.
+    asking: Asking,
 }
 
 /// A connection, and what it was opened with.
@@ -119,35 +127,43 @@ impl ApiClient {
         let agent = HeaderValue::from_str(agent)
             .map_err(|error| ApiError::Credentials(format!("user agent {agent:?}: {error}")))?;
         let found = renew::renewed("no certificate was found yet");
-        Ok(Self(Arc::new(Inner { access, renewed, agent, clock, link: Mutex::new(None), found })))
+        let (link, asking) = (Mutex::new(None), Asking::default());
+        let inner = Arc::new(Inner { access, renewed, agent, clock, link, found, asking });
+        Ok(Self { inner, pace: None })
+    }
+
+    /// The same client over the same connection, whose requests keep this pace, or none.
+    #[must_use]
+    pub fn at_pace(&self, pace: Option<Pace>) -> Self {
+        Self { inner: Arc::clone(&self.inner), pace }
     }
 
     /// Where the server is.
     pub fn server(&self) -> &str {
-        &self.0.access.server
+        &self.inner.access.server
     }
 
     /// Forgets the connection: whatever is asked next opens another.
     pub async fn reconnect(&self) {
-        *self.0.link.lock().await = None;
+        *self.inner.link.lock().await = None;
     }
 
     async fn send(&self, call: &Call) -> Result<(Response<Incoming>, Arc<Link>), ApiError> {
-        let link = self.0.link().await?;
-        let answer = self.0.ask(&link, call).await?;
-        if answer.status() != StatusCode::UNAUTHORIZED || !self.0.may_have_changed() {
+        let link = self.inner.link().await?;
+        let answer = self.inner.ask(&link, call).await?;
+        if answer.status() != StatusCode::UNAUTHORIZED || !self.inner.may_have_changed() {
             return Ok((answer, link));
         }
         // The credentials may be older than those there are.
-        self.0.forget(&link).await;
-        let link = self.0.link().await?;
-        Ok((self.0.ask(&link, call).await?, link))
+        self.inner.forget(&link).await;
+        let link = self.inner.link().await?;
+        Ok((self.inner.ask(&link, call).await?, link))
     }
 
     /// Looks whether the credentials are still those there are, now and then, for as long
     /// as it is waited for. What goes wrong is told to whoever asks next.
     fn looks(&self) -> Looks {
-        let inner = Arc::clone(&self.0);
+        let inner = Arc::clone(&self.inner);
         Box::pin(async move {
             loop {
                 tokio::time::sleep(LOOK_EVERY).await;
@@ -166,6 +182,10 @@ impl ApiClient {
 #[async_trait]
 impl Api for ApiClient {
     async fn call(&self, call: Call) -> Result<Value, ApiError> {
+        // Not part of the limit in time: the server has not been asked yet.
+        if let Some(pace) = &self.pace {
+            pace.turn().await;
+        }
         let answered = timeout(call.limit, self.answer(&call)).await;
         let (server, limit) = (self.server().to_owned(), call.limit);
         answered.map_err(|_| ApiError::TimedOut { server, limit })?
@@ -180,10 +200,12 @@ impl Api for ApiClient {
         let begun = timeout(call.limit, begin).await;
         let (server, limit) = (self.server().to_owned(), call.limit);
         let (response, link) = begun.map_err(|_| ApiError::TimedOut { server, limit })??;
-        let found = Some(self.0.found.1.clone()).zip(link.found.clone());
+        let found = Some(self.inner.found.1.clone()).zip(link.found.clone());
         let looks = found.is_some().then(|| self.looks());
-        let certificate = self.0.renewed.clone().zip(link.renewed.clone()).or(found);
-        Ok(Box::new(HttpWatch::new(response.into_body(), self.server(), certificate, looks)))
+        let certificate = self.inner.renewed.clone().zip(link.renewed.clone()).or(found);
+        let until = until(path).map(|limit| Instant::now() + limit);
+        let body = response.into_body();
+        Ok(Box::new(HttpWatch::new(body, self.server(), certificate, looks, until)))
     }
 }
 
@@ -287,7 +309,7 @@ impl Inner {
         };
         let mut until = None;
         if let Some(plugin) = &access.exec {
-            let given = exec_plugin::ask(plugin).await?;
+            let given = self.asking.ask(plugin).await?;
             until = given.until;
             token = given.token.or(token);
             identity = given.identity.or(identity);

@@ -27,6 +27,12 @@ const WATCH_LIMIT: Duration = Duration::from_secs(5 * 60);
 /// Objects in one part of a list.
 const PART: &str = "500";
 
+/// Parts of one list: a hundred thousand objects, ten times the services that the largest
+/// clusters have. A server that never comes to an end is not followed there.
+const PARTS_MAX: usize = 200;
+/// Bytes of one list, about: a node that needs more has no memory left for pods.
+const LIST_BYTES_MAX: usize = 256 << 20;
+
 /// A random length up to this one.
 pub type Spread = Arc<dyn Fn(Duration) -> Duration + Send + Sync>;
 
@@ -178,17 +184,21 @@ impl Follower {
 
     /// All objects, part by part, and as of which revision.
     async fn list(&mut self) -> Result<(String, Vec<Value>), ApiError> {
-        let mut items = Vec::new();
+        let (mut items, mut bytes) = (Vec::new(), 0_usize);
         // The first may be from the server's memory; later ones must not be older than
         // what was told before.
         let mut path = match self.begun {
             false => self.path(&[("limit", PART), ("resourceVersion", "0")]),
             true => self.path(&[("limit", PART)]),
         };
-        loop {
+        for _ in 0..PARTS_MAX {
             let mut list = self.api.call(Call::get(&path)).await?;
             if let Some(Value::Array(part)) = list.get_mut("items").map(Value::take) {
+                bytes = part.iter().map(weight).fold(bytes, usize::saturating_add);
                 items.extend(part);
+            }
+            if bytes > LIST_BYTES_MAX {
+                return Err(self.too_long(&format!("{LIST_BYTES_MAX} bytes")));
             }
             let text = |key: &str| list["metadata"][key].as_str().unwrap_or_default().to_owned();
             let (revision, next) = (text("resourceVersion"), text("continue"));
@@ -200,7 +210,26 @@ impl Follower {
             }
             path = self.path(&[("limit", PART), ("continue", &next)]);
         }
+        Err(self.too_long(&format!("{PARTS_MAX} parts of {PART} objects")))
     }
+
+    fn too_long(&self, limit: &str) -> ApiError {
+        ApiError::Unusable(format!("the list {} has more than {limit}", self.selection.path))
+    }
+}
+
+/// About how many bytes an object takes. Its depth is bounded by whoever has parsed it.
+fn weight(value: &Value) -> usize {
+    let inner = match value {
+        Value::String(text) => text.len(),
+        Value::Array(all) => all.iter().map(weight).fold(0, usize::saturating_add),
+        Value::Object(all) => all
+            .iter()
+            .map(|(key, value)| weight(value).saturating_add(key.len()))
+            .fold(0, usize::saturating_add),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    inner.saturating_add(size_of::<Value>())
 }
 
 #[cfg(test)]
@@ -354,6 +383,27 @@ mod tests {
         assert!(matches!(follower.next().await, News::Failing(_)), "it has gone back");
         assert_eq!(follower.next().await, News::All(vec![object("7")]));
         assert_eq!(server.asked.lock().unwrap().len(), 4, "listed once for it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_without_end_is_no_list() {
+        let large = || {
+            let text = "x".repeat(LIST_BYTES_MAX / 4);
+            Ok(json!({"metadata": {"resourceVersion": "1", "continue": "more"}, "items": [text]}))
+        };
+        for (parts, limit) in [
+            ((0..=PARTS_MAX).map(|_| list("1", "more")).collect::<VecDeque<_>>(), "200 parts"),
+            ((0..=5).map(|_| large()).collect(), "268435456 bytes"),
+        ] {
+            let server = Arc::new(Scripted::default());
+            let given = parts.len();
+            *server.lists.lock().unwrap() = parts;
+            let news = follower(&server).next().await;
+            let News::Failing(ApiError::Unusable(why)) = news else { panic!("{limit}") };
+            assert_eq!(why.split(" has more than ").next(), Some("the list /api/v1/pods"));
+            assert!(why.contains(limit), "{why}");
+            assert!(server.asked.lock().unwrap().len() < given, "it is not asked for ever");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,11 +8,13 @@
 //! Knows nothing of pods. Upstream: client-go (rest, transport, tools/cache).
 
 mod access;
+mod asking;
 mod client;
 mod error;
 mod exec_plugin;
 mod follow;
 mod kubeconfig;
+mod pace;
 mod renew;
 mod request;
 mod tls;
@@ -23,6 +25,7 @@ pub use client::{ApiClient, Clock};
 pub use error::ApiError;
 pub use follow::{Follower, News, Selection, Spread};
 pub use kubeconfig::KubeconfigError;
+pub use pace::{Limit, Pace};
 pub use renew::{Renewed, Renewer, renewed};
 pub use request::{Call, Patch, path};
 pub use tls::Identity;

@@ -92,13 +92,22 @@ pub(crate) fn config(
     Ok(config)
 }
 
+/// Those that can be used: an authority of an odd kind must not take the others with it.
 fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(pem)? {
-        let added = roots.add(certificate);
-        added.map_err(|error| format!("the authority's certificate cannot be used: {error}"))?;
+    let (mut roots, mut unusable) = (RootCertStore::empty(), None);
+    for (index, certificate) in certificates(pem)?.into_iter().enumerate() {
+        if let Err(error) = roots.add(certificate) {
+            let number = index + 1;
+            tracing::warn!(number, %error, "a certificate of the server's authorities is of no use");
+            unusable = Some(error);
+        }
     }
-    Ok(roots)
+    match unusable {
+        Some(error) if roots.is_empty() => {
+            Err(format!("no certificate of the authority can be used: {error}"))
+        }
+        _ => Ok(roots),
+    }
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -146,5 +155,32 @@ impl ServerCertVerifier for AnyServer {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apiserver::certificates::Authority;
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn one_authority_of_no_use_leaves_the_others() {
+        let good = Authority::generate("ca", Timestamp::now()).expect("an authority");
+        let good = good.pem().to_owned();
+        let odd = "-----BEGIN CERTIFICATE-----\nMAMCAQE=\n-----END CERTIFICATE-----\n";
+        for (pem, expected) in [
+            (good.clone(), Some(1)),
+            (format!("{odd}{good}"), Some(1)),
+            (format!("{good}{odd}{good}"), Some(2)),
+            (odd.to_owned(), None),
+            (String::new(), None),
+        ] {
+            let found = roots(pem.as_bytes()).map(|roots| roots.len());
+            assert_eq!(found.clone().ok(), expected, "{found:?}");
+        }
+        let why = roots(odd.as_bytes()).expect_err("nobody vouches");
+        assert!(why.starts_with("no certificate of the authority can be used"), "{why}");
     }
 }

@@ -1,16 +1,19 @@
 //! A watch: one change after the other, as lines of JSON.
 //!
-//! Bounded: a change that is too large ends the watch. Upstream: client-go rest/watch.
+//! Bounded: a change that is too large ends the watch, and so does a server that has not
+//! ended it some time after it was to. Upstream: client-go rest/watch.
 
 use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Frame, Incoming};
 use serde_json::Value;
+use tokio::time::{Instant, sleep_until};
 
 use crate::error::ApiError;
 use crate::renew::Renewed;
@@ -18,6 +21,18 @@ use crate::tls::Identity;
 
 /// Bytes of one change: more than any server stores.
 const CHANGE_BYTES_MAX: usize = 16 << 20;
+
+/// How much longer than it was asked to a server may keep a watch open: more than it takes
+/// to tell its end over a slow link.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// How long a watch may last, if its path asks the server to end it.
+pub(crate) fn until(path: &str) -> Option<Duration> {
+    let (_, query) = path.split_once('?')?;
+    let seconds = query.split('&').find_map(|pair| pair.strip_prefix("timeoutSeconds="))?;
+    let seconds = seconds.parse::<u32>().ok().filter(|seconds| *seconds > 0)?;
+    Some(Duration::from_secs(seconds.into()) + GRACE)
+}
 
 /// What has happened to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +75,8 @@ pub(crate) struct HttpWatch {
     certificate: Option<(Renewed, Arc<Identity>)>,
     /// Finds out whether there is another.
     looks: Option<Looks>,
+    /// When it is over though the server has not ended it.
+    until: Option<Instant>,
     /// Bytes of `unread` that hold no end of a line.
     searched: usize,
 }
@@ -70,26 +87,42 @@ impl HttpWatch {
         server: &str,
         certificate: Option<(Renewed, Arc<Identity>)>,
         looks: Option<Looks>,
+        until: Option<Instant>,
     ) -> Self {
-        let unread = BytesMut::new();
-        Self { body, unread, server: server.to_owned(), certificate, looks, searched: 0 }
+        let (unread, server) = (BytesMut::new(), server.to_owned());
+        Self { body, unread, server, certificate, looks, until, searched: 0 }
     }
 
     /// What comes next; nothing once another certificate has taken the place of the one
     /// it began with: whoever watches goes on over a new connection.
     async fn frame(&mut self) -> Option<Result<Frame<Bytes>, hyper::Error>> {
-        let Self { body, certificate, looks, .. } = self;
-        let Some((renewed, own)) = certificate else { return body.frame().await };
+        let Self { body, certificate, looks, until, server, .. } = self;
+        let replaced = async {
+            match certificate {
+                Some((renewed, own)) => renewed.replaced(own).await,
+                None => pending().await,
+            }
+        };
         let looks = async {
             match looks {
                 Some(looks) => looks.await,
                 None => pending().await,
             }
         };
+        let over = async {
+            match until {
+                Some(until) => sleep_until(*until).await,
+                None => pending().await,
+            }
+        };
         tokio::select! { biased;
-            () = renewed.replaced(own) => None,
+            () = replaced => None,
             frame = body.frame() => frame,
             () = looks => None,
+            () = over => {
+                tracing::warn!(server, "a watch was not ended when it was to; beginning another");
+                None
+            }
         }
     }
 
@@ -158,6 +191,16 @@ impl WatchEvent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_watch_lasts_a_little_longer_than_the_server_was_asked() {
+        let secs = |path: &str| until(path).map(|limit| limit.as_secs());
+        assert_eq!(secs("/api/v1/pods?watch=true&timeoutSeconds=300"), Some(330));
+        assert_eq!(secs("/x?timeoutSeconds=1&watch=true"), Some(31));
+        for none in ["/x", "/x?watch=true", "/x?timeoutSeconds=", "/x?timeoutSeconds=0"] {
+            assert_eq!(until(none), None, "{none}");
+        }
+    }
 
     #[test]
     fn a_line_is_a_change_or_an_error() {

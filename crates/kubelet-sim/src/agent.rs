@@ -89,6 +89,7 @@ fn join(agent: &Agent, ports: &Ports, settings: &Settings, api: Arc<dyn Api>) {
         connect: Arc::new(move || Arc::clone(&first)),
         reconnect: Arc::new(|| std::future::ready(()).boxed()),
         certificates: Arc::new(NodeCertificates::new(clock, ports.jitter.clone())),
+        unpaced: Arc::clone(&api),
         api,
     };
     member.start(agent.parts(ports, settings));

@@ -5,7 +5,6 @@
 //! the server is away everything waits, and what no longer fits is dropped and counted.
 //! Never decides what is worth an event. Upstream: client-go tools/record/event.go.
 
-mod limit;
 mod names;
 mod report;
 #[cfg(test)]

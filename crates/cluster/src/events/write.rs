@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use api_client::{Api, ApiError, Call, Patch, Spread, path};
+use api_client::{Api, ApiError, Call, Limit, Patch, Spread, path};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::limit::Limit;
 use super::names::Names;
 use super::{Counters, EventReport, Settings};
 

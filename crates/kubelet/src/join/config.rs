@@ -58,6 +58,8 @@ pub enum JoinError {
 pub struct JoinSettings {
     /// How the API server is reached, and as whom.
     pub credentials: Credentials,
+    /// Requests in a second, and at once, without heartbeats, events and watches.
+    pub rate: (u32, u32),
     /// How the node takes part in it.
     pub member: MemberSettings,
 }
@@ -84,6 +86,7 @@ pub fn settings(
             wire.rotate_certificates.unwrap_or(false),
             SystemClock::new().wall(),
         )?,
+        rate: rate(wire.kube_api_qps, wire.kube_api_burst),
         member: MemberSettings {
             node: node(config, flags, node_name, &gates),
             reserved: reserved(config, flags),
@@ -98,6 +101,16 @@ pub fn settings(
             pod_certificates: gates("PodCertificateRequest"),
         },
     }))
+}
+
+/// `kubeAPIQPS` and `kubeAPIBurst`. As upstream's clients, 0 is no absence of a limit but
+/// their own: 5 a second. Less than 0 is refused before.
+fn rate(qps: Option<i32>, burst: Option<i32>) -> (u32, u32) {
+    let given = |value: Option<i32>, default: i32, zero: u32| {
+        let value = u32::try_from(value.unwrap_or(default)).unwrap_or_default();
+        if value == 0 { zero } else { value }
+    };
+    (given(qps, 50, 5), given(burst, 100, 10))
 }
 
 /// What a kubeconfig says that a flag names.
@@ -208,5 +221,22 @@ fn disk_kept_free(thresholds: Option<&BTreeMap<String, String>>, total: u64) -> 
             (total as f64 * part) as u64
         }
         None => Quantity::parse(text).map_or(0, Quantity::units).try_into().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_of_requests_is_upstreams() {
+        for (qps, burst, expected) in [
+            (None, None, (50, 100)),
+            (Some(7), Some(9), (7, 9)),
+            (Some(0), None, (5, 100)),
+            (Some(0), Some(0), (5, 10)),
+        ] {
+            assert_eq!(rate(qps, burst), expected, "{qps:?}, {burst:?}");
+        }
     }
 }

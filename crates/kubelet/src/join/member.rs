@@ -50,6 +50,8 @@ pub struct Member {
     pub settings: MemberSettings,
     /// The API server.
     pub api: Arc<dyn Api>,
+    /// The same, for heartbeats and events, which do not wait for their turn.
+    pub unpaced: Arc<dyn Api>,
     /// Opens further connections, for watches.
     pub connect: Connect,
     /// Gives up the first connection.
@@ -65,7 +67,7 @@ impl Member {
         let AgentParts {
             recorder, node_news, csi_node, attachments, shutting_down, copies, ..
         } = agent;
-        let Self { settings, api, connect, reconnect, certificates } = self;
+        let Self { settings, api, unpaced, connect, reconnect, certificates } = self;
         let clock = Arc::clone(&certificates.clock);
         let tasks = ports.tasks.clone();
         let jitter = ports.jitter.clone();
@@ -86,7 +88,7 @@ impl Member {
         };
         let (handle, keeper) = node::start(NodeParts {
             settings: settings.node.clone(),
-            api: Arc::clone(&api),
+            api: Arc::clone(&unpaced),
             facts: facts::arc(reader),
             reports: Arc::new(NodeReports {
                 events,
@@ -133,7 +135,7 @@ impl Member {
             }),
         };
         let of_node = handle.node();
-        let (of_api, of_spread) = (Arc::clone(&api), Arc::clone(&spread));
+        let of_spread = Arc::clone(&spread);
         let keeper = ObjectKeeper {
             cache: objects,
             connect,
@@ -157,7 +159,7 @@ impl Member {
         let (qps, burst) = settings.events.unwrap_or_default();
         let node_name = settings.node.name.clone();
         let of_events = cluster::events::Settings { node_name, qps, burst };
-        let (sink, writer) = cluster::events::new(of_api, of_events, of_spread);
+        let (sink, writer) = cluster::events::new(unpaced, of_events, of_spread);
         let revision = move |uid: &PodUid| Some(copies.as_ref()?.get(uid)?.revision);
         recorder.tell(Box::new(move |key, event| sink.push(reports::event(key, event, &revision))));
         tasks.spawn_vital("event writer", writer.run());

@@ -24,7 +24,7 @@ pub(crate) use own_node::admission_rules;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use api_client::{Api, ApiClient};
+use api_client::{Api, ApiClient, Limit, Pace};
 use cluster::node::NodeHandle;
 use cluster::objects::Connect;
 use futures_util::FutureExt as _;
@@ -46,6 +46,7 @@ const AGENT: &str = concat!("klet/", env!("CARGO_PKG_VERSION"));
 pub struct Link {
     settings: JoinSettings,
     client: ApiClient,
+    pace: Pace,
     connections: certificates::Client,
     certificates: Arc<NodeCertificates>,
 }
@@ -88,8 +89,10 @@ impl Link {
         certificates: Arc<NodeCertificates>,
     ) -> Result<Self, JoinError> {
         let connections = certificates::Client::new(&settings.credentials, &certificates)?;
-        let client = (connections.connect)()?;
-        Ok(Self { settings, client, connections, certificates })
+        let (qps, burst) = settings.rate;
+        let pace = Pace::new(Limit::new(qps, burst));
+        let client = (connections.connect)()?.at_pace(Some(pace.clone()));
+        Ok(Self { settings, client, pace, connections, certificates })
     }
 
     /// The API server, for the parts that ask it themselves.
@@ -99,16 +102,20 @@ impl Link {
 
     /// Starts everything that ties the agent to its cluster.
     pub fn start(self, agent: AgentParts) -> NodeHandle {
-        let Self { settings, client, connections, certificates } = self;
+        let Self { settings, client, pace, connections, certificates } = self;
         let tasks = agent.ports.tasks.clone();
         let api = Arc::new(client.clone());
         tracing::info!(server = client.server(), "joining the cluster");
         let (first, open) = (Arc::clone(&api), Arc::clone(&connections.connect));
+        // Heartbeats must not wait behind other requests, and events have a limit of their
+        // own: as upstream, whose clients for these are others.
+        let unpaced = Arc::new(client.at_pace(None));
+        let pace = Some(pace);
         let connect: Connect = Arc::new(move || {
             // Each connection carries so many watches only. A name that was sent once
             // can be sent again.
             match open() {
-                Ok(client) => Arc::new(client),
+                Ok(client) => Arc::new(client.at_pace(pace.clone())),
                 Err(_) => Arc::clone(&first) as Arc<dyn Api>,
             }
         });
@@ -116,6 +123,7 @@ impl Link {
         let member = Member {
             settings: settings.member,
             api: Arc::clone(&api) as Arc<dyn Api>,
+            unpaced,
             connect,
             reconnect: Arc::new(move || {
                 let client = client.clone();

@@ -120,14 +120,19 @@ impl Tls {
     }
 
     fn bundle(&self, pem: &[u8]) -> Result<Bundle, PemError> {
-        let mut roots = RootCertStore::empty();
+        let (mut roots, mut unusable) = (RootCertStore::empty(), None);
         let certificates = pem::certificates("the client CA bundle", pem)?;
         for (index, certificate) in certificates.into_iter().enumerate() {
-            roots.add(certificate).map_err(|error| PemError::Certificate {
-                what: "the client CA bundle",
-                number: index + 1,
-                why: error.to_string(),
-            })?;
+            // An authority of an odd kind must not take the others with it.
+            if let Err(error) = roots.add(certificate) {
+                let number = index + 1;
+                tracing::warn!(number, %error, "a certificate of the client CA bundle is of no use");
+                let (what, why) = ("the client CA bundle", error.to_string());
+                unusable = Some(PemError::Certificate { what, number, why });
+            }
+        }
+        if let Some(error) = unusable.filter(|_| roots.is_empty()) {
+            return Err(error);
         }
         let asks = AskOnly {
             hints: roots.subjects(),

@@ -156,6 +156,11 @@ async fn another_bundle_counts_for_connections_that_are_open() {
     let other = apiserver::certificates::Authority::generate("other", now()).unwrap();
     world.tls.set_client_authority(Some(other.pem().as_bytes())).unwrap();
     assert!(world.tls.set_client_authority(Some(b"nothing")).is_err());
+    // One of no use leaves the others; alone it is refused.
+    let odd = "-----BEGIN CERTIFICATE-----\nMAMCAQE=\n-----END CERTIFICATE-----\n";
+    assert!(world.tls.set_client_authority(Some(odd.as_bytes())).is_err());
+    let both = format!("{odd}{}", other.pem());
+    world.tls.set_client_authority(Some(both.as_bytes())).unwrap();
     tell(open, request("GET", "/pods", &[])).await.is(401, "Unauthorized");
     let joe = other.client("joe", None, now()).unwrap();
     world.ask(request("GET", "/pods", &[]), Some(&joe)).await.is(200, "{}");
