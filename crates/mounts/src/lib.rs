@@ -38,4 +38,4 @@ pub use read::{Beginning, read_inside};
 pub use remove::remove_tree;
 pub use remove_dirs::remove_dirs;
 pub use unmount::{Unmounted, unmount};
-pub use usage::{Space, Usage, space, usage};
+pub use usage::{Space, Usage, measure, space, usage};
