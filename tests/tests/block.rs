@@ -69,7 +69,7 @@ fn pods_share_the_device_of_a_driver() -> Result<()> {
     assert!(devices.join("pv/data/vol_data.json").is_file());
     let events = node.klet_says(&["events", "writer"])?;
     let told = format!(
-        "MapVolume.MapPodDevice succeeded for volume \"d\" globalMapPath \"{}\"",
+        "MapVolume.MapPodDevice succeeded for volume \"pv\" globalMapPath \"{}\"",
         devices.join("pv/dev").display()
     );
     ensure!(events.contains(&told) && events.contains("SuccessfulMountVolume"), "{events}");

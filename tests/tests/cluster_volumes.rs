@@ -126,7 +126,7 @@ fn a_driver_gets_what_its_object_asks_for() -> Result<()> {
     let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions":
         [{"key": "klet.test/disk", "operator": "In", "values": ["fast"]}]}]}});
     bind(&cluster, "web-data", "pv-1", "vol-1", json!({"nodeAffinity": affinity}))?;
-    let words = "MountVolume.NodeAffinity check failed for volume \"data\" : no matching \
+    let words = "MountVolume.NodeAffinity check failed for volume \"pv-1\" : no matching \
                  NodeSelectorTerms";
     wait_event(&cluster, "FailedMount", words)?;
     let place = path("api/v1", "", &["nodes", cluster.node.klet.node_name()]);

@@ -411,7 +411,7 @@ fn a_stage_that_fails_is_told_and_tried_again() -> Result<()> {
     driver.inject(Rpc::NodePublishVolume, Fault::fail(Code::Internal));
     node.manifests.put_pod(&claimant("web", "echo up"))?;
     let said = |step: &str, code: &str| {
-        format!("MountVolume.{step} failed for volume \"data\" : rpc error: code = {code} desc = ")
+        format!("MountVolume.{step} failed for volume \"pv\" : rpc error: code = {code} desc = ")
     };
     wait_problem(&node, "web", &said("MountDevice", "Internal"))?;
     wait_problem(&node, "web", &said("MountDevice", "Aborted"))?;

@@ -184,7 +184,7 @@ fn pods_share_a_disk_of_a_fibre_channel() -> Result<()> {
     node.manifests.put_claim("Filesystem", "fc", json!({"targetWWNs": [link.wwn()], "lun": 9}))?;
     let writer = pod("writer", WRITE, &claim()).spec("securityContext", json!({"fsGroup": 4321}));
     node.manifests.put_pod(&writer)?;
-    let none = "MountVolume.WaitForAttach failed for volume \"d\" : cannot attach FC disk ";
+    let none = "MountVolume.WaitForAttach failed for volume \"pv\" : cannot attach FC disk ";
     node.wait_says(&["why", "writer"], &[none, "no fc disk found"])?;
     node.manifests.put_claim("Filesystem", "fc", fc.clone())?;
     node.wait_word("writer", "main", "up")?;
@@ -230,7 +230,7 @@ fn pods_share_disks_of_an_iscsi_target() -> Result<()> {
     };
     node.manifests.put_claim("Filesystem", "iscsi", iscsi(0))?;
     node.manifests.put_pod(&pod("writer", WRITE, &claim()))?;
-    let missing = "MountVolume.WaitForAttach failed for volume \"d\" : couldn't get secret \
+    let missing = "MountVolume.WaitForAttach failed for volume \"pv\" : couldn't get secret \
                    default/chap error: secret \"chap\" not found";
     node.wait_says(&["why", "writer"], &[missing])?;
     let secret = |password: &str| {

@@ -25,6 +25,20 @@ use crate::volume_manager::inventory::VolumeFacts;
 /// How many volumes are measured at once.
 const VOLUMES_AT_ONCE: usize = 8;
 
+/// A volume that could not be measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unmeasured {
+    /// Whose.
+    pub uid: PodUid,
+    /// Its name in the pod.
+    pub volume: String,
+    /// Why not.
+    pub why: String,
+}
+
+/// What a volume holds, if anyone measures such ones.
+type Measured = Result<(PodUid, Option<VolumeStats>), Unmeasured>;
+
 /// Gathers. Cheap to clone.
 #[derive(Clone)]
 pub struct PodUsage {
@@ -91,31 +105,48 @@ impl PodUsage {
     }
 
     /// Measures those volumes of the pods that are of interest. One that cannot be
-    /// measured within `limit` is left out.
+    /// measured within `limit` is left out; which, and why, is told.
     pub async fn measure_volumes(
         &self,
         pods: &mut [PodStatsInput],
         limit: Duration,
         of_interest: impl Fn(&VolumeFacts) -> bool,
-    ) {
+    ) -> Vec<Unmeasured> {
         let all = self.volumes.inventory().into_iter();
         let all: Vec<VolumeFacts> =
             all.filter(|of| of_interest(of) && pods.iter().any(|p| p.uid == of.uid)).collect();
-        let measured: Vec<Option<(PodUid, VolumeStats)>> = stream::iter(all)
+        let measured: Vec<Measured> = stream::iter(all)
             .map(|of| self.measure(of, limit))
             .buffered(VOLUMES_AT_ONCE)
             .collect()
             .await;
-        for (uid, volume) in measured.into_iter().flatten() {
-            if let Some(pod) = pods.iter_mut().find(|pod| pod.uid == uid) {
-                pod.volumes.push(volume);
+        let mut unmeasured = Vec::new();
+        for volume in measured {
+            match volume {
+                Ok((uid, Some(volume))) => {
+                    if let Some(pod) = pods.iter_mut().find(|pod| pod.uid == uid) {
+                        pod.volumes.push(volume);
+                    }
+                }
+                // Nobody measures volumes of its kind.
+                Ok((_, None)) => {}
+                Err(volume) => unmeasured.push(volume),
             }
         }
+        unmeasured
     }
 
-    async fn measure(&self, of: VolumeFacts, limit: Duration) -> Option<(PodUid, VolumeStats)> {
-        let measured = timeout(limit, self.volumes.measure(&of)).await;
-        let found = measured.ok()?.ok()??;
+    async fn measure(&self, of: VolumeFacts, limit: Duration) -> Measured {
+        let failed = |of: VolumeFacts, why| Unmeasured { uid: of.uid, volume: of.name, why };
+        let found = match timeout(limit, self.volumes.measure(&of)).await {
+            Ok(Ok(Some(found))) => found,
+            Ok(Ok(None)) => return Ok((of.uid, None)),
+            Ok(Err(why)) => return Err(failed(of, why)),
+            Err(_) => {
+                let why = format!("it takes longer than {} s", limit.as_secs());
+                return Err(failed(of, why));
+            }
+        };
         let fs = FsSample {
             time: Some(self.clock.wall()),
             available: Some(found.space.available),
@@ -127,6 +158,7 @@ impl PodUsage {
         };
         let claim = of.claim.map(|claim| (claim.namespace, claim.name));
         let ephemeral = of.ephemeral;
-        Some((of.uid, VolumeStats { name: of.name, fs, claim, abnormal: None, ephemeral }))
+        let stats = VolumeStats { name: of.name, fs, claim, abnormal: None, ephemeral };
+        Ok((of.uid, Some(stats)))
     }
 }

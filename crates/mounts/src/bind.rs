@@ -9,11 +9,11 @@ use std::path::Path;
 
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, MountPropagationFlags, OpenTreeFlags};
+use rustix::mount::{MountAttrFlags, MountFlags, MountPropagationFlags, OpenTreeFlags};
 
-use crate::error::{Context, MountsError};
-use crate::mount::Target;
-use crate::place::{Entry, Place, mount_id, through_proc};
+use crate::error::{Context, MountsError, OPEN};
+use crate::mount::{Options, Target, split_options};
+use crate::place::{Entry, NAME, Place, mount_id, through_proc};
 use crate::table;
 use crate::unmount::unmount_entry;
 
@@ -66,15 +66,73 @@ fn clone_tree(
     }
 }
 
-/// `mount` is the root of its mount. What else restricts the mount is kept.
+/// Has what is bound to exactly this name obey mount options that restrict a mount, beside
+/// what restricts it already. Returns those that are of a file system, which a bind does
+/// not make.
+pub fn restrict(target: &Path, options: &[String]) -> Result<Vec<String>, MountsError> {
+    let Some(Options { flags, read_only, of_fs }) = split_options(options) else {
+        let why = "has mount options of another kind of mount than a bind";
+        return Err(MountsError::bad_path(target, why));
+    };
+    let mut more = MountFlags::empty();
+    more.set(MountFlags::RDONLY, read_only);
+    for (attribute, flag) in [
+        (MountAttrFlags::MOUNT_ATTR_NOSUID, MountFlags::NOSUID),
+        (MountAttrFlags::MOUNT_ATTR_NODEV, MountFlags::NODEV),
+        (MountAttrFlags::MOUNT_ATTR_NOEXEC, MountFlags::NOEXEC),
+        (MountAttrFlags::MOUNT_ATTR_NOATIME, MountFlags::NOATIME),
+        (MountAttrFlags::MOUNT_ATTR_STRICTATIME, MountFlags::STRICTATIME),
+        (MountAttrFlags::MOUNT_ATTR_NODIRATIME, MountFlags::NODIRATIME),
+    ] {
+        more.set(flag, flags.contains(attribute));
+    }
+    if !more.is_empty() {
+        let entry = Entry::of(target)?;
+        let mount = entry.open(NAME).context(OPEN, target)?;
+        add_flags(&mount, target, more, "set mount options of")?;
+    }
+    let text = |(key, value): (String, Option<String>)| match value {
+        Some(value) => format!("{key}={value}"),
+        None => key,
+    };
+    Ok(of_fs.into_iter().map(text).collect())
+}
+
+/// `mount` is the root of its mount.
 fn make_read_only(mount: &OwnedFd, path: &Path) -> Result<(), MountsError> {
-    const OPERATION: &str = "make read-only";
-    let now = rustix::fs::fstatvfs(mount).context(OPERATION, path)?.f_flag;
-    let mut flags = MountFlags::BIND | MountFlags::RDONLY;
-    flags.set(MountFlags::NOSUID, now.contains(StatVfsMountFlags::NOSUID));
-    flags.set(MountFlags::NODEV, now.contains(StatVfsMountFlags::NODEV));
-    flags.set(MountFlags::NOEXEC, now.contains(StatVfsMountFlags::NOEXEC));
-    rustix::mount::mount_remount(through_proc(mount.as_fd()), flags, c"").context(OPERATION, path)
+    add_flags(mount, path, MountFlags::RDONLY, "make read-only")
+}
+
+/// What else restricts the mount is kept.
+fn add_flags(
+    mount: &OwnedFd,
+    path: &Path,
+    more: MountFlags,
+    operation: &'static str,
+) -> Result<(), MountsError> {
+    let now = rustix::fs::fstatvfs(mount).context(operation, path)?.f_flag;
+    let mut flags = MountFlags::BIND | more;
+    for (has, flag) in [
+        (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+    ] {
+        if now.contains(has) {
+            flags.insert(flag);
+        }
+    }
+    // Of when files are read, the kernel keeps what is said, unless something is said.
+    let times = MountFlags::NOATIME | MountFlags::STRICTATIME | MountFlags::NODIRATIME;
+    if more.intersects(times) {
+        if now.contains(StatVfsMountFlags::NODIRATIME) {
+            flags.insert(MountFlags::NODIRATIME);
+        }
+        if now.contains(StatVfsMountFlags::NOATIME) && !more.contains(MountFlags::STRICTATIME) {
+            flags.insert(MountFlags::NOATIME);
+        }
+    }
+    rustix::mount::mount_remount(through_proc(mount.as_fd()), flags, c"").context(operation, path)
 }
 
 /// Makes mounts below a directory appear in the mount namespaces that got it

@@ -30,12 +30,12 @@ mod unmount;
 mod usage;
 mod walk;
 
-pub use bind::{Bind, bind, make_shared};
+pub use bind::{Bind, bind, make_shared, restrict};
 pub use error::MountsError;
 pub use make_dir::make_dir;
 pub use place::Place;
 pub use read::{Beginning, read_inside};
 pub use remove::remove_tree;
 pub use remove_dirs::remove_dirs;
-pub use unmount::{Unmounted, unmount};
-pub use usage::{Space, Usage, space, usage};
+pub use unmount::{Unmounted, force_unmount, unmount};
+pub use usage::{Space, Usage, measure, space, usage};

@@ -29,8 +29,21 @@ pub fn unmount(path: &Path) -> Result<Unmounted, MountsError> {
     }
 }
 
+/// The same by force: requests to a server that does not answer fail, and so does whoever
+/// waits for them. What is in use stays.
+pub fn force_unmount(path: &Path) -> Result<Unmounted, MountsError> {
+    match Entry::of(path) {
+        Err(error) if error.is_not_found() => Ok(Unmounted::WasNot),
+        entry => unmount_with(&entry?, UnmountFlags::FORCE),
+    }
+}
+
 pub(crate) fn unmount_entry(entry: &Entry) -> Result<Unmounted, MountsError> {
-    match rustix::mount::unmount(entry.through_proc(), UnmountFlags::NOFOLLOW) {
+    unmount_with(entry, UnmountFlags::empty())
+}
+
+fn unmount_with(entry: &Entry, how: UnmountFlags) -> Result<Unmounted, MountsError> {
+    match rustix::mount::unmount(entry.through_proc(), UnmountFlags::NOFOLLOW | how) {
         Ok(()) => Ok(Unmounted::Done),
         Err(Errno::NOENT) => Ok(Unmounted::WasNot),
         // Also said of mounts that may not be undone.

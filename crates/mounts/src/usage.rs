@@ -29,18 +29,31 @@ pub struct Usage {
 
 /// Measures a directory.
 pub fn usage(dir: &Path) -> Result<Usage, MountsError> {
+    measure(dir, &mut |_| {})
+}
+
+/// The same; `progress` hears after each file how many have been visited.
+pub fn measure(dir: &Path, progress: &mut dyn FnMut(u64)) -> Result<Usage, MountsError> {
     let place = Place::directory(dir)?;
-    let mut count = Count { usage: Usage::default(), linked: HashSet::new() };
+    let mut count = Count { usage: Usage::default(), linked: HashSet::new(), visited: 0, progress };
     walk(place.as_fd(), dir, &mut count)?;
     Ok(count.usage)
 }
 
-struct Count {
+struct Count<'a> {
     usage: Usage,
     linked: HashSet<(u32, u32, u64)>,
+    visited: u64,
+    progress: &'a mut dyn FnMut(u64),
 }
 
-impl Count {
+impl Count<'_> {
+    fn visit(&mut self) -> ControlFlow<()> {
+        self.visited += 1;
+        (self.progress)(self.visited);
+        ControlFlow::Continue(())
+    }
+
     fn add(&mut self, facts: &Statx) {
         // Blocks are of 512 bytes whatever those of the file system are.
         self.usage.bytes = self.usage.bytes.saturating_add(facts.stx_blocks.saturating_mul(512));
@@ -48,7 +61,7 @@ impl Count {
     }
 }
 
-impl Visitor for Count {
+impl Visitor for Count<'_> {
     fn leaf(&mut self, _: &At<'_>, facts: &Statx) -> Result<ControlFlow<()>, MountsError> {
         let known = facts.stx_nlink > 1
             && if self.linked.len() < LINKED_MAX {
@@ -59,12 +72,12 @@ impl Visitor for Count {
         if !known {
             self.add(facts);
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(self.visit())
     }
 
     fn directory(&mut self, _: &At<'_>, facts: &Statx) -> Result<ControlFlow<()>, MountsError> {
         self.add(facts);
-        Ok(ControlFlow::Continue(()))
+        Ok(self.visit())
     }
 }
 

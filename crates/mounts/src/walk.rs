@@ -1,8 +1,9 @@
 //! A walk through a tree that others may be changing: everything in a
 //! directory before the directory itself, in no order.
 //!
-//! Holds few descriptors and no lists, whatever the shape of the tree. Never
-//! follows a link and never enters another mount.
+//! Holds few descriptors and no lists, whatever the shape of the tree: of the levels
+//! above it remembers names and facts. Never follows a link and never enters another
+//! mount.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::ops::ControlFlow;
@@ -10,17 +11,21 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Dir, FileType, Statx};
+use rustix::fs::{Dir, FileType, ResolveFlags, Statx};
 use rustix::io::Errno;
 
 use crate::error::{Context, MountsError, OPEN};
-use crate::place::{LIST, facts, facts_at, open_inside, same_file, told_mount};
+use crate::place::{LIST, facts, facts_at, open_inside, resolve, same_file, told_mount};
 
 /// Directories held open at once. Those further up are opened anew on the way
 /// back, if they are still the same.
 const OPEN_MAX: usize = 32;
-/// As deep as a path of the longest length could name.
-pub(crate) const DEPTH_MAX: usize = 2_048;
+/// Far deeper than a path could name, because whoever fills a volume need not use paths,
+/// and must not hide anything by that. A level takes up to 600 bytes: 60 MB in all.
+const DEPTH_MAX: usize = 100_000;
+/// The directory above, in the same mount.
+const ABOVE: ResolveFlags =
+    ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_XDEV);
 
 /// What to do at each step.
 pub(crate) trait Visitor {
@@ -63,13 +68,45 @@ struct Level {
     cookie: Option<i64>,
 }
 
+impl Level {
+    /// Opens this directory from one in it, which takes as long at any depth. If that one
+    /// was moved away meanwhile, it stays closed.
+    fn climb(&mut self, from: &Dir) -> Result<(), Errno> {
+        let Ok(above) = resolve(from.fd()?, c"..", LIST, ABOVE) else { return Ok(()) };
+        let found = facts(&above)?;
+        let same_mount = told_mount(&found) == told_mount(&self.facts);
+        if same_mount && same_file(&found, &self.facts) {
+            self.dir = Some(self.listing(above)?);
+        }
+        Ok(())
+    }
+
+    /// The listing of this directory from where it was left.
+    fn listing(&self, opened: OwnedFd) -> Result<Dir, Errno> {
+        let mut dir = Dir::new(opened)?;
+        if let Some(cookie) = self.cookie {
+            dir.seek(cookie)?;
+        }
+        Ok(dir)
+    }
+}
+
 /// Walks through the tree at an open directory.
 pub(crate) fn walk(
     root: BorrowedFd<'_>,
     path: &Path,
     visitor: &mut dyn Visitor,
 ) -> Result<(), MountsError> {
-    let mut walk = Walk { root, path, levels: Vec::new() };
+    walk_down(root, path, visitor, DEPTH_MAX)
+}
+
+fn walk_down(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    visitor: &mut dyn Visitor,
+    depth_max: usize,
+) -> Result<(), MountsError> {
+    let mut walk = Walk { root, path, depth_max, levels: Vec::new() };
     let first = open_inside(root, c".", LIST).context(OPEN, path)?;
     walk.enter(c"".to_owned(), first)?;
     loop {
@@ -87,6 +124,7 @@ pub(crate) fn walk(
 struct Walk<'a> {
     root: BorrowedFd<'a>,
     path: &'a Path,
+    depth_max: usize,
     levels: Vec<Level>,
 }
 
@@ -122,8 +160,9 @@ impl Walk<'_> {
     }
 
     fn enter(&mut self, name: CString, dir: OwnedFd) -> Result<(), MountsError> {
-        if self.levels.len() >= DEPTH_MAX {
-            return Err(MountsError::TooDeep { path: self.path.to_owned(), limit: DEPTH_MAX });
+        if self.levels.len() >= self.depth_max {
+            let (path, limit) = (self.path.to_owned(), self.depth_max);
+            return Err(MountsError::TooDeep { path, limit });
         }
         if let Some(oldest) = self.levels.len().checked_sub(OPEN_MAX) {
             self.levels[oldest].dir = None;
@@ -141,7 +180,12 @@ impl Walk<'_> {
             let at = At { dir, name: c"", root: self.path, levels: &self.levels };
             flow = visitor.directory(&at, facts)?;
         }
-        self.levels.pop();
+        let left = self.levels.pop();
+        if let (Some(Level { dir: Some(dir), .. }), Some(level)) = (left, self.levels.last_mut())
+            && level.dir.is_none()
+        {
+            level.climb(&dir).context("list", self.path)?;
+        }
         Ok(flow)
     }
 
@@ -180,11 +224,7 @@ impl Walk<'_> {
                 }
                 if index >= keep_from {
                     let listing = open_inside(&current, c".", LIST).context(OPEN, self.path)?;
-                    let mut dir = Dir::new(listing).context("list", self.path)?;
-                    if let Some(cookie) = level.cookie {
-                        dir.seek(cookie).context("list", self.path)?;
-                    }
-                    level.dir = Some(dir);
+                    level.dir = Some(level.listing(listing).context("list", self.path)?);
                 }
             }
         }
@@ -290,11 +330,54 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_hidden_by_depth() {
+        let temp = tempfile::tempdir().unwrap();
+        nest(temp.path(), 3_000, &["file"]);
+        let mut told = 0;
+        let usage = crate::measure(temp.path(), &mut |files| told = files).unwrap();
+        assert_eq!((usage.inodes, told), (6_001, 6_001));
+        crate::remove_tree(&temp.path().join("d".repeat(200))).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_is_moved_away_leads_nowhere_else() {
+        /// At the first leaf, moves the deepest directory to the root.
+        struct Moves<'a>(&'a Path, Record);
+        impl Visitor for Moves<'_> {
+            fn leaf(&mut self, at: &At<'_>, _: &Statx) -> Result<ControlFlow<()>, MountsError> {
+                fs::rename(self.0.join(at.relative()).parent().unwrap(), self.0.join("moved"))
+                    .unwrap();
+                self.1.add(at)
+            }
+            fn directory(
+                &mut self,
+                at: &At<'_>,
+                _: &Statx,
+            ) -> Result<ControlFlow<()>, MountsError> {
+                self.1.add(at)
+            }
+        }
+        let temp = tempfile::tempdir().unwrap();
+        let deep = "d/".repeat(OPEN_MAX + 8);
+        fs::create_dir_all(temp.path().join(&deep)).unwrap();
+        fs::write(temp.path().join(&deep).join("leaf"), "").unwrap();
+        let mut visitor = Moves(temp.path(), Record::default());
+        walk(Place::directory(temp.path()).unwrap().as_fd(), temp.path(), &mut visitor).unwrap();
+        let dirs = visitor.1.seen.iter().filter(|path| !path.ends_with("leaf")).count();
+        assert!(dirs >= OPEN_MAX + 9, "all that led there is visited: {dirs}");
+        assert_eq!(visitor.1.seen.last(), Some(&PathBuf::new()), "the root last");
+    }
+
+    #[test]
     fn trees_that_nobody_needs_are_refused() {
         let temp = tempfile::tempdir().unwrap();
-        nest(temp.path(), DEPTH_MAX, &[]);
-        let error = crate::usage(temp.path()).unwrap_err();
-        assert!(matches!(error, MountsError::TooDeep { .. }), "{error}");
-        crate::remove_tree(&temp.path().join("d".repeat(200))).unwrap();
+        nest(temp.path(), 64, &[]);
+        let refused = |limit| {
+            let root = Place::directory(temp.path()).unwrap();
+            walk_down(root.as_fd(), temp.path(), &mut Record::default(), limit)
+        };
+        assert_eq!(refused(65), Ok(()));
+        let error = refused(64).unwrap_err();
+        assert!(matches!(error, MountsError::TooDeep { limit: 64, .. }), "{error}");
     }
 }

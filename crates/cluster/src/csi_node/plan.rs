@@ -9,11 +9,10 @@ use serde_json::{Map, Value, json};
 
 /// How drivers know the node, on its Node object.
 pub(super) const NODE_ID: &str = "csi.volume.kubernetes.io/nodeid";
-/// Kinds of volumes that CSI drivers serve in place of code in the kubelet.
+/// Kinds of volumes that CSI drivers serve in place of code in the kubelet: none, because
+/// nothing here translates them, so nothing may say that this node mounts them. Another
+/// agent may have said so.
 const MIGRATED: &str = "storage.alpha.kubernetes.io/migrated-plugins";
-const MIGRATED_PLUGINS: &str = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,\
-    kubernetes.io/azure-file,kubernetes.io/cinder,kubernetes.io/gce-pd,\
-    kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume";
 
 /// What a driver says of the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,7 +51,6 @@ pub(super) fn fresh(node: &str, uid: &str) -> Value {
         "kind": "CSINode",
         "metadata": {
             "name": node,
-            "annotations": {MIGRATED: MIGRATED_PLUGINS},
             "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}],
         },
         "spec": {"drivers": []},
@@ -75,21 +73,18 @@ pub(super) fn check_owner(csi_node: &Value, node: &str, uid: &str) -> Result<(),
     Err(other)
 }
 
-/// The CSINode with the kinds that drivers serve; `None` if it says so already.
-pub(super) fn with_migrated(csi_node: &Value) -> Option<Value> {
-    let sorted = |text: &str| text.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
-    let said = csi_node.pointer("/metadata/annotations").and_then(|all| all.get(MIGRATED));
-    if said.and_then(Value::as_str).map(sorted) == Some(sorted(MIGRATED_PLUGINS)) {
-        return None;
-    }
+/// The CSINode without kinds that nobody here has drivers serve; `None` if it names none.
+pub(super) fn without_migrated(csi_node: &Value) -> Option<Value> {
+    csi_node.pointer("/metadata/annotations")?.get(MIGRATED)?;
     let mut new = csi_node.clone();
-    part(&mut new, "metadata", "annotations").insert(MIGRATED.to_owned(), MIGRATED_PLUGINS.into());
+    let annotations = new.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+    annotations?.remove(MIGRATED);
     Some(new)
 }
 
 /// The CSINode with a driver, as the last; `None` if it says the same already.
 pub(super) fn with_driver(csi_node: &Value, driver: &Driver) -> Option<Value> {
-    let annotated = with_migrated(csi_node);
+    let annotated = without_migrated(csi_node);
     let (mut all, old) = split(csi_node, &driver.name);
     let same = old.is_some_and(|old| says(&old, driver));
     if same && annotated.is_none() {
@@ -197,20 +192,6 @@ fn with_list(csi_node: &Value, drivers: Vec<Value>) -> Value {
     new
 }
 
-fn part<'a>(object: &'a mut Value, outer: &str, inner: &str) -> &'a mut Map<String, Value> {
-    let mut at = object;
-    for key in [outer, inner] {
-        if !at[key].is_object() {
-            at[key] = json!({});
-        }
-        at = &mut at[key];
-    }
-    match at {
-        Value::Object(map) => map,
-        _ => unreachable!("it was made an object just now"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,10 +230,16 @@ mod tests {
     }
 
     #[test]
-    fn the_annotation_of_migrated_kinds_is_kept() {
-        assert_eq!(with_migrated(&fresh("n", "u")), None);
-        let new = with_migrated(&json!({"metadata": {"name": "n"}})).unwrap();
-        assert_eq!(new["metadata"]["annotations"][MIGRATED], MIGRATED_PLUGINS);
+    fn no_kinds_are_said_to_be_served_by_drivers() {
+        assert_eq!(without_migrated(&fresh("n", "u")), None);
+        assert_eq!(without_migrated(&json!({"metadata": {"name": "n"}})), None);
+        let said =
+            json!({"metadata": {"annotations": {MIGRATED: "kubernetes.io/cinder", "x": "y"}}});
+        let new = without_migrated(&said).unwrap();
+        assert_eq!(new, json!({"metadata": {"annotations": {"x": "y"}}}));
+        assert_eq!(without_migrated(&new), None);
+        let both = with_driver(&said, &driver("a", 0, &[])).unwrap();
+        assert_eq!(both["metadata"], new["metadata"]);
         let odd = json!({"metadata": {"annotations": "x"}, "spec": []});
         assert!(with_driver(&odd, &driver("a", 0, &[])).is_some());
     }

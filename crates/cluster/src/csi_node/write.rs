@@ -35,10 +35,10 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// The object is there, the node's own, and says which kinds drivers serve.
+    /// The object is there, the node's own, and names no kinds that nobody has drivers serve.
     pub async fn initialise(&self, uid: &str) -> Result<(), WriteError> {
         let found = self.own_or_new(uid).await?;
-        match plan::with_migrated(&found) {
+        match plan::without_migrated(&found) {
             Some(new) => self.put(new).await,
             None => Ok(()),
         }

@@ -12,7 +12,7 @@ use super::plan::{StorageLimits, Verdict};
 use super::{EvictionMetrics, REASON};
 use crate::events::Recorder;
 use crate::pod_sources::PodSetReader;
-use crate::pod_usage::PodUsage;
+use crate::pod_usage::{PodUsage, Unmeasured};
 use crate::pod_workers::{Kill, KillWatch, PodKiller};
 use crate::status_manager::is_terminal;
 use crate::volume_manager::inventory::VolumeFacts;
@@ -46,6 +46,8 @@ pub(super) struct StorageWatch {
     evicted: BTreeSet<PodUid>,
     /// What was last said to be in the way.
     problem: Option<String>,
+    /// Volumes that could not be measured, and why, as was said.
+    unmeasured: BTreeMap<(PodUid, String), String>,
 }
 
 /// The pods that have limits and have not ended.
@@ -71,6 +73,7 @@ impl StorageWatch {
             told: BTreeMap::new(),
             evicted: BTreeSet::new(),
             problem: None,
+            unmeasured: BTreeMap::new(),
         }
     }
 
@@ -153,7 +156,8 @@ impl StorageWatch {
         }
         // Those in memory have a limit, too.
         let of_interest = |of: &VolumeFacts| of.ephemeral || of.kind == "emptyDir";
-        self.usage.measure_volumes(&mut pods, VOLUME_LIMIT, of_interest).await;
+        let unmeasured = self.usage.measure_volumes(&mut pods, VOLUME_LIMIT, of_interest).await;
+        self.tell_unmeasured(watched, unmeasured);
         let samples = self.stats.storage(&pods, layers).await?;
         if !layers || self.own_image_fs.is_some() {
             self.complain(None);
@@ -190,6 +194,26 @@ impl StorageWatch {
             let object = EventObject::pod(pod);
             self.recorder.record(&object, EventType::Warning, "StorageLimitExceeded", message);
         }
+    }
+
+    /// Says which volumes could not be measured, once per change of the cause: they count
+    /// as nothing.
+    fn tell_unmeasured(&mut self, watched: &Watched, unmeasured: Vec<Unmeasured>) {
+        let mut now = BTreeMap::new();
+        for Unmeasured { uid, volume, why } in unmeasured {
+            let key = (uid, volume);
+            if self.unmeasured.get(&key) != Some(&why)
+                && let Some((pod, _)) = watched.get(&key.0)
+            {
+                let (pod, volume) = (pod.full_name(), &key.1);
+                tracing::warn!(
+                    pod = %pod, uid = %key.0, volume, error = why,
+                    "cannot measure a volume; its limit is not enforced"
+                );
+            }
+            now.insert(key, why);
+        }
+        self.unmeasured = now;
     }
 
     /// Says what is in the way, once per change of the cause.

@@ -80,6 +80,12 @@ impl VolumeHost for RealVolumeHost {
         self.flights.run(path, "unmounting".to_owned(), move || work::unmount_all(&point)).await
     }
 
+    async fn force_unmount(&self, path: &Path) -> Result<(), VolumeError> {
+        let point = path.to_owned();
+        let force = move || Ok(mounts::force_unmount(&point).map(drop)?);
+        self.flights.beside(path, "unmounting by force".to_owned(), force).await
+    }
+
     async fn mounts_below(&self, dir: &Path) -> Result<Vec<PathBuf>, VolumeError> {
         let root = dir.to_owned();
         let look = move || Ok(mounts::table::below(&root)?);
@@ -190,6 +196,12 @@ impl VolumeHost for RealVolumeHost {
         self.flights.run(path, "looking for other mounts of".to_owned(), look).await
     }
 
+    async fn references(&self, path: &Path) -> Result<Vec<PathBuf>, VolumeError> {
+        let point = path.to_owned();
+        let look = move || Ok(mounts::table::references(&point)?);
+        self.flights.run(path, "looking for other binds of".to_owned(), look).await
+    }
+
     async fn label_of(&self, path: &Path) -> Result<Option<String>, VolumeError> {
         let point = path.to_owned();
         let look = move || Ok(mounts::table::option_of(&point, "context")?);
@@ -200,6 +212,17 @@ impl VolumeHost for RealVolumeHost {
         let what = format!("binding {} to", source.display());
         let (from, to) = (source.to_owned(), target.to_owned());
         self.flights.run(target, what, move || work::bind(&from, &to, read_only)).await
+    }
+
+    async fn restrict(
+        &self,
+        target: &Path,
+        options: &[String],
+    ) -> Result<Vec<String>, VolumeError> {
+        let what = format!("setting mount options {options:?} of");
+        let (point, options) = (target.to_owned(), options.to_vec());
+        let restrict = move || Ok(mounts::restrict(&point, &options)?);
+        self.flights.run(target, what, restrict).await
     }
 
     async fn bind_file(&self, source: &Path, target: &Path) -> Result<(), VolumeError> {
@@ -246,8 +269,11 @@ impl VolumeHost for RealVolumeHost {
 
     async fn usage(&self, dir: &Path) -> Result<Usage, VolumeError> {
         let root = dir.to_owned();
-        let measure = move || Ok(mounts::usage(&root)?);
-        self.flights.run(dir, "measuring".to_owned(), measure).await
+        let measure = move |steps: &AtomicU64| {
+            let mut progress = |files| steps.store(files, Ordering::Relaxed);
+            Ok(mounts::measure(&root, &mut progress)?)
+        };
+        self.flights.measure(dir, "measuring".to_owned(), measure).await
     }
 
     fn quotas(&self) -> Option<&dyn VolumeQuotas> {
@@ -257,7 +283,7 @@ impl VolumeHost for RealVolumeHost {
     async fn space(&self, path: &Path) -> Result<Space, VolumeError> {
         let inside = path.to_owned();
         let measure = move || Ok(mounts::space(&inside)?);
-        self.flights.run(path, "measuring the file system of".to_owned(), measure).await
+        self.flights.look(path, "measuring the file system of".to_owned(), measure).await
     }
 
     async fn remove_tree(&self, path: &Path) -> Result<(), VolumeError> {

@@ -43,6 +43,22 @@ pub enum VolumeError {
         /// How long this caller waited.
         waited: Duration,
     },
+    /// So much hangs that nothing more is begun.
+    #[error(
+        "{what} {} was not begun: {limit} calls of the kind are under way and none has ended, the \
+         oldest: {oldest}; look at the disks or servers behind them",
+        .path.display()
+    )]
+    Crowded {
+        /// What was to be begun.
+        what: String,
+        /// On what.
+        path: PathBuf,
+        /// How much may be under way.
+        limit: usize,
+        /// What has been under way for longest.
+        oldest: String,
+    },
     /// The work ended without an answer: a bug.
     #[error("{what} {} ended without an answer; the log says more", .path.display())]
     Died {
@@ -218,6 +234,11 @@ pub trait VolumeHost: Send + Sync + 'static {
     async fn is_mount_point(&self, path: &Path) -> Result<bool, VolumeError>;
     /// Unmounts all that is mounted on a name, one over the other; nothing is fine.
     async fn unmount_all(&self, path: &Path) -> Result<(), VolumeError>;
+    /// Ends an unmount that hangs because a server is gone: its requests fail. A machine
+    /// whose unmounts never hang has nothing to do.
+    async fn force_unmount(&self, path: &Path) -> Result<(), VolumeError> {
+        self.unmount_all(path).await
+    }
     /// Mount points below a directory, deepest first.
     async fn mounts_below(&self, dir: &Path) -> Result<Vec<PathBuf>, VolumeError>;
     /// Lets mounts below a directory be seen by containers that ask for it.
@@ -263,12 +284,23 @@ pub trait VolumeHost: Send + Sync + 'static {
     async fn detach(&self, disk: &RemoteDisk, last: bool) -> Result<(), VolumeError>;
     /// Other mount points of the file system that is mounted on exactly this name.
     async fn sharers(&self, path: &Path) -> Result<Vec<PathBuf>, VolumeError>;
+    /// Other mount points of the same directory of the same file system, as upstream counts
+    /// who still has a volume.
+    async fn references(&self, path: &Path) -> Result<Vec<PathBuf>, VolumeError> {
+        self.sharers(path).await
+    }
     /// The SELinux label that what is mounted on exactly this name was mounted with, if
     /// it was with one.
     async fn label_of(&self, path: &Path) -> Result<Option<String>, VolumeError>;
     /// Binds a directory of the host to one of the agent's, unless something is mounted
     /// there.
     async fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Result<(), VolumeError>;
+    /// Has what is bound to exactly this name obey mount options, as far as those are of
+    /// mounts; the others, which are of file systems, are told. A machine without mount
+    /// options has none to obey.
+    async fn restrict(&self, _: &Path, _: &[String]) -> Result<Vec<String>, VolumeError> {
+        Ok(Vec::new())
+    }
     /// Binds a device, or a file, to a file of the agent's, which is made; what else is
     /// bound there goes.
     async fn bind_file(&self, source: &Path, target: &Path) -> Result<(), VolumeError>;

@@ -144,7 +144,8 @@ impl ClaimSpec {
         let (Some(volume_name), Some(access)) = (VolumeName::new(&name), access) else {
             return Err(failed(Unusable::Kind { volume: name, kind }));
         };
-        let mount_options = volume.mount_options.unwrap_or_default();
+        let for_driver = volume.mount_options.unwrap_or_default();
+        let mount_options = self.mount_options(&name, &for_driver, get);
         let at = |path: String, kind, fs_type: Option<String>| {
             Resolved::Place(Arc::new(PlaceSpec {
                 volume: volume_name.clone(),
@@ -208,7 +209,8 @@ impl ClaimSpec {
         Ok(Resolved::Driver(Arc::new(CsiSpec {
             driver: csi.driver,
             handle: csi.volume_handle,
-            read_only: self.read_only || csi.read_only.unwrap_or(false),
+            // As upstream: what the volume itself says is for whoever attaches it.
+            read_only: self.read_only,
             fs_type: csi.fs_type.unwrap_or_default(),
             context: csi.volume_attributes.unwrap_or_default(),
             pod: self.pod.clone(),
@@ -221,7 +223,7 @@ impl ClaimSpec {
                 volume: volume_name,
                 access,
                 block,
-                mount_options,
+                mount_options: for_driver,
                 stage_secret: secret(csi.node_stage_secret_ref.as_ref()),
                 expand_secret: secret(csi.node_expand_secret_ref.as_ref()),
                 bytes: capacity.map(Quantity::units).filter(|bytes| *bytes > 0),
@@ -268,6 +270,21 @@ impl ClaimSpec {
         }
         .map_err(failed)?;
         Ok((name, volume))
+    }
+
+    /// How the node is to mount a volume: as its annotation says, or else its spec. As
+    /// upstream each option counts once, and drivers hear of the spec alone.
+    fn mount_options(
+        &self,
+        volume: &str,
+        spec: &[String],
+        get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+    ) -> Vec<String> {
+        let object = get(&ObjectKey::new(ObjectKind::PersistentVolume, "", volume));
+        let annotated = object.and_then(|object| bound::mount_options(&object));
+        let all: BTreeSet<String> =
+            annotated.unwrap_or_else(|| spec.to_vec()).into_iter().collect();
+        all.into_iter().filter(|option| !option.is_empty()).collect()
     }
 
     /// Which nodes the volume can be used on.
@@ -342,6 +359,18 @@ pub(super) enum Resolved {
     Disk(Arc<DiskSpec>),
 }
 
+impl Resolved {
+    /// The PersistentVolume it is.
+    pub(super) fn volume(&self) -> Option<&VolumeName> {
+        match self {
+            Self::Driver(spec) => spec.persistent.as_ref().map(|own| &own.volume),
+            Self::Place(spec) => Some(&spec.volume),
+            Self::Share(spec) => Some(&spec.volume),
+            Self::Disk(spec) => Some(&spec.volume),
+        }
+    }
+}
+
 /// A persistent volume that lies on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlaceSpec {
@@ -355,7 +384,7 @@ pub(super) struct PlaceSpec {
     pub kind: PlaceKind,
     /// The file system of a disk; empty leaves it to the agent.
     pub fs_type: String,
-    /// How a disk is mounted.
+    /// How a disk is mounted, and what is bound of it or of a directory.
     pub mount_options: Vec<String>,
     /// One pod has it at a time.
     pub once_pod: bool,

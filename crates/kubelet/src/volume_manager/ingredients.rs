@@ -25,23 +25,29 @@ pub(super) struct Lack {
     pub awaited: bool,
     /// The driver of which the node can have no more volumes, if it is that.
     pub full: Option<String>,
+    /// The PersistentVolume that it is about.
+    pub volume: Option<VolumeName>,
 }
 
 impl Lack {
     /// It is known what the volume is, but it cannot be mounted.
     pub(super) fn to_mount(why: String) -> Self {
-        Self { to: Some(Doing::SetUp), why, awaited: false, full: None }
+        Self::new(Some(Doing::SetUp), why)
     }
 
     /// What keeps it from being made.
     pub(super) fn new(to: Option<Doing>, why: String) -> Self {
-        Self { to, why, awaited: false, full: None }
+        Self { to, why, awaited: false, full: None, volume: None }
     }
 }
 
 /// What is done to make a volume, as upstream calls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doing {
+    /// A look at what is to be mounted.
+    NewMounter,
+    /// Whether it can be mounted with the options it has.
+    MountOptions,
     /// A file system for one pod.
     SetUp,
     /// The file system that pods share.
@@ -71,6 +77,8 @@ pub(super) enum Doing {
 impl Doing {
     pub(super) fn as_str(self) -> &'static str {
         match self {
+            Self::NewMounter => "MountVolume.NewMounter initialization",
+            Self::MountOptions => "MountVolume.MountOptionSupport check",
             Self::SetUp => "MountVolume.SetUp",
             Self::MountDevice => "MountVolume.MountDevice",
             Self::SetUpDevice => "MapVolume.SetUpDevice",
@@ -101,6 +109,7 @@ impl Doing {
             Self::Affinity | Self::AffinityOfDevice => Step::Mount,
             Self::VerifyAttached => Step::AwaitAttach,
             Self::AttachSelf => Step::Attach,
+            Self::NewMounter | Self::MountOptions => Step::Mount,
             Self::SetUp | Self::MountDevice | Self::Attach | Self::Expand => Step::Mount,
             Self::SetUpDevice | Self::MapPodDevice | Self::AttachDevice | Self::ExpandDevice => {
                 Step::Map
@@ -124,7 +133,28 @@ pub(super) enum Ingredients {
     Disk(Arc<DiskSpec>),
 }
 
+/// What a volume is called to users, as upstream does: by its PersistentVolume, if it is
+/// one.
+pub(super) fn shown<'a>(name: &'a VolumeName, contents: &'a Contents) -> &'a VolumeName {
+    match contents.get(name) {
+        Some(Ok(ingredients)) => ingredients.volume().unwrap_or(name),
+        Some(Err(lack)) => lack.volume.as_ref().unwrap_or(name),
+        None => name,
+    }
+}
+
 impl Ingredients {
+    /// Its PersistentVolume, or under which name it lies else.
+    fn volume(&self) -> Option<&VolumeName> {
+        match self {
+            Self::Files(_) => None,
+            Self::Driver(spec) => spec.persistent.as_ref().map(|own| &own.volume),
+            Self::Place(spec) => Some(&spec.volume),
+            Self::Share(spec) => Some(&spec.volume),
+            Self::Disk(spec) => Some(&spec.volume),
+        }
+    }
+
     /// Whether its driver wants to be asked for it again and again.
     pub(super) fn republishes(&self) -> bool {
         matches!(self, Self::Driver(spec) if spec.policy.republish)

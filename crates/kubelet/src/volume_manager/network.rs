@@ -3,7 +3,7 @@
 //! Shares of servers are mounted for each pod; disks once for the node, and then bound.
 //! Upstream: pkg/volume/{nfs,iscsi,fc}.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
@@ -88,11 +88,10 @@ impl ShareSpec {
     /// That of an NFS export. It can be read-only for two reasons.
     pub(super) fn nfs(source: &NFSVolumeSource, usage: Usage) -> Self {
         let read_only = usage.read_only || source.read_only.unwrap_or(false);
-        let mut options = usage.mount_options.clone();
-        if read_only {
-            options.insert(0, "ro".to_owned());
-        }
-        options.dedup();
+        let own = read_only.then(|| "ro".to_owned());
+        // As upstream: sorted, and each once.
+        let options: BTreeSet<String> = usage.mount_options.iter().cloned().chain(own).collect();
+        let options = options.into_iter().filter(|option| !option.is_empty()).collect();
         let share = Share::nfs(&source.server, &source.path, options);
         let Usage { volume, persistent, once_pod, .. } = usage;
         Self { volume, share, read_only, persistent, once_pod }

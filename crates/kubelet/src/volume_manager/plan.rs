@@ -17,7 +17,7 @@ use kubelet_model::Mono;
 
 use super::claims::PlaceKind;
 use super::desired::{PodVolumes, Wanted};
-pub(super) use super::ingredients::{Contents, Doing, Ingredients, Lack};
+pub(super) use super::ingredients::{Contents, Doing, Ingredients, Lack, shown};
 use super::layout::{PluginName, VolumeName};
 use super::{Problem, Step, VolumeMountable, VolumeState};
 use pace::pace;
@@ -204,9 +204,10 @@ impl Observed {
         self.undo_waits = !may;
     }
 
-    /// Has this life of the agent made a volume grow before?
-    pub(super) fn has_grown(&self, name: &VolumeName) -> bool {
-        self.made.get(name).is_some_and(|made| made.bytes.is_some())
+    /// What users know a volume as that this life of the agent has made grow before.
+    pub(super) fn grown(&self, name: &VolumeName) -> Option<&VolumeName> {
+        let (name, made) = self.made.get_key_value(name)?;
+        made.bytes.map(|_| made.mountable.persistent.as_ref().unwrap_or(name))
     }
 
     /// Has this life of the agent begun to make it?
@@ -335,6 +336,9 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
     let (mut missing, mut due, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     let mut republish_at: Option<Mono> = None;
     let mut too_many_at: Option<Mono> = None;
+    let set_up_problem = |name: &VolumeName, doing, why: &str, tries| {
+        set_up_problem(name, shown(name, contents), doing, why, tries)
+    };
     for (name, wanted) in &pod.volumes {
         let (is_there, next) = standing(name, wanted, observed, contents, now);
         if let (Next::Nothing, Some(at)) = (&next, republish(name, observed, contents)) {
@@ -379,7 +383,8 @@ fn plan_mount(pod: &PodVolumes, observed: &Observed, contents: &Contents, now: M
             volume: name.to_string(),
             step: Step::Grow,
             message: format!(
-                "NodeExpandVolume.NodeExpandVolume failed for volume \"{name}\" : {}",
+                "NodeExpandVolume.NodeExpandVolume failed for volume \"{}\" : {}",
+                shown(name, contents),
                 failure.message
             ),
             tries: failure.count,
@@ -459,11 +464,17 @@ fn of_all(failure: &Failure) -> Problem {
     Problem { volume, step: Step::Mount, message, tries: failure.count }
 }
 
-fn set_up_problem(name: &VolumeName, doing: Doing, why: &str, tries: u32) -> Problem {
+fn set_up_problem(
+    name: &VolumeName,
+    shown: &VolumeName,
+    doing: Doing,
+    why: &str,
+    tries: u32,
+) -> Problem {
     Problem {
         volume: name.to_string(),
         step: doing.step(),
-        message: format!("{} for volume \"{name}\" : {why}", doing.failed()),
+        message: format!("{} for volume \"{shown}\" : {why}", doing.failed()),
         tries,
     }
 }

@@ -396,6 +396,7 @@ impl PodTask {
     /// the pod.
     fn tell_of_device(&self, object: &EventObject, name: &VolumeName, made: &VolumeMountable) {
         let (Some(global), link) = (&made.device, &made.host_path) else { return };
+        let name = made.persistent.as_ref().unwrap_or(name);
         let dir = link.parent().unwrap_or(link);
         for (what, path) in [("globalMapPath", global.as_path()), ("volumeMapPath", dir)] {
             let text = format!(
@@ -412,7 +413,7 @@ impl PodTask {
         let (Goal::Mount(pod), Op::Grow(name), Outcome::Grown(_)) = (goal, op, outcome) else {
             return;
         };
-        if observed.has_grown(name) {
+        if let Some(name) = observed.grown(name) {
             let node = &self.node_name;
             let text =
                 format!("MountVolume.NodeExpandVolume succeeded for volume \"{name}\" {node}");

@@ -7,11 +7,14 @@
 //! volumemanager/reconciler, reconstruct.go.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_model::PodUid;
+use mounts::MountsError;
+use rustix::io::Errno;
 use tokio::time::sleep;
 
 use super::attach::{Attachments, Held};
@@ -59,13 +62,13 @@ async fn attachable(
         let csi = PluginName::csi();
         for found in look(host, &layout).await? {
             if found.plugin.as_ref() != Some(&csi) {
-                if let Some(name) = disk_name(fs, &layout, &found) {
+                if let Some(name) = disk_name(fs, &layout, &found)? {
                     held.insert(found.name, name);
                 }
                 continue;
             }
             // What has no note is told of when it is undone.
-            let Some(data) = noted(fs, &layout, root_dir, &found) else { continue };
+            let Some(data) = noted(fs, &layout, root_dir, &found)? else { continue };
             if found.device || data.volume_lifecycle_mode == Life::Persistent.as_str() {
                 held.insert(found.name, unique_name(&data.driver_name, &data.volume_handle));
             }
@@ -77,8 +80,13 @@ async fn attachable(
     Ok(all)
 }
 
-/// What is noted of a driver's volume.
-fn noted(fs: &dyn Fs, layout: &PodLayout, root_dir: &Path, found: &Found) -> Option<VolData> {
+/// What is noted of a driver's volume. A note that says nothing is none.
+fn noted(
+    fs: &dyn Fs,
+    layout: &PodLayout,
+    root_dir: &Path,
+    found: &Found,
+) -> Result<Option<VolData>, VolumeError> {
     let note = match found.device {
         false => layout.volume_dir(&PluginName::csi(), &found.name).join("vol_data.json"),
         true => {
@@ -86,26 +94,43 @@ fn noted(fs: &dyn Fs, layout: &PodLayout, root_dir: &Path, found: &Found) -> Opt
             devices.join(found.name.as_str()).join("data/vol_data.json")
         }
     };
-    let content = fs.read(&note, VOL_DATA_BYTES_MAX).ok()?;
-    VolData::parse(&content).ok()
+    let content = read(fs, &note, VOL_DATA_BYTES_MAX)?;
+    Ok(content.and_then(|content| VolData::parse(&content).ok()))
+}
+
+/// A note, if there is one. One that cannot be read may be about anything.
+fn read(fs: &dyn Fs, note: &Path, limit: usize) -> Result<Option<Vec<u8>>, VolumeError> {
+    match fs.read(note, limit) {
+        Ok(content) => Ok(Some(content)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => {
+            let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            Err(MountsError::Call { operation: "read", path: note.to_owned(), source }.into())
+        }
+    }
 }
 
 /// Is it known what a volume is that was found?
 pub(super) fn is_known(fs: &dyn Fs, layout: &PodLayout, root_dir: &Path, found: &Found) -> bool {
     let Some(plugin) = &found.plugin else { return false };
     match plugin.as_dir() {
-        PluginName::CSI => noted(fs, layout, root_dir, found).is_some(),
+        PluginName::CSI => matches!(noted(fs, layout, root_dir, found), Ok(Some(_))),
         PluginName::LOCAL | PluginName::NFS | PluginName::ISCSI | PluginName::FC => true,
         kind => !found.device && OWN_KINDS.contains(&kind),
     }
 }
 
 /// What the cluster calls a disk of another machine, if it is one and that was noted.
-fn disk_name(fs: &dyn Fs, layout: &PodLayout, found: &Found) -> Option<String> {
-    let plugin = found.plugin.as_ref().filter(|_| found.is_disk())?;
+fn disk_name(
+    fs: &dyn Fs,
+    layout: &PodLayout,
+    found: &Found,
+) -> Result<Option<String>, VolumeError> {
+    let Some(plugin) = found.plugin.as_ref().filter(|_| found.is_disk()) else { return Ok(None) };
     let note = layout.meta_dir(plugin, &found.name).join(NAME_NOTE);
-    let content = fs.read(&note, NAME_BYTES_MAX).ok()?;
-    String::from_utf8(content).ok().filter(|name| !name.is_empty())
+    let content = read(fs, &note, NAME_BYTES_MAX)?;
+    let name = content.and_then(|content| String::from_utf8(content).ok());
+    Ok(name.filter(|name| !name.is_empty()))
 }
 
 /// Every volume with a directory, every block device with a link, and every volume with

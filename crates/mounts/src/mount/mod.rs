@@ -16,7 +16,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags};
 
 use crate::error::{Context, MountsError, OPEN};
 use crate::place::{Entry, NAME, Place, facts};
-use options::split_options;
+pub(crate) use options::{Options, split_options};
 
 /// Messages of the kernel kept with an error, and the length of each.
 const LOG_LINES_MAX: usize = 8;

@@ -4,14 +4,14 @@ use rustix::mount::MountAttrFlags;
 
 /// Options, by who they are for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Options {
-    pub(super) flags: MountAttrFlags,
-    pub(super) read_only: bool,
-    pub(super) of_fs: Vec<(String, Option<String>)>,
+pub(crate) struct Options {
+    pub(crate) flags: MountAttrFlags,
+    pub(crate) read_only: bool,
+    pub(crate) of_fs: Vec<(String, Option<String>)>,
 }
 
 /// None if an option is of another kind of mount.
-pub(super) fn split_options(options: &[String]) -> Option<Options> {
+pub(crate) fn split_options(options: &[String]) -> Option<Options> {
     let mut split = Options { flags: MountAttrFlags::empty(), read_only: false, of_fs: Vec::new() };
     for option in options.iter().map(|option| option.trim()) {
         let (flag, on) = match option {

@@ -68,6 +68,15 @@ pub fn sharers(path: &Path) -> Result<Vec<PathBuf>, MountsError> {
     }
 }
 
+/// Other mount points of the same directory of the file system that is mounted on exactly
+/// this name.
+pub fn references(path: &Path) -> Result<Vec<PathBuf>, MountsError> {
+    match Entry::of(path) {
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        entry => Ok(references_of(&read()?, &real_path(&entry?)?)),
+    }
+}
+
 /// The value of an option of the file system that is mounted on exactly this name.
 pub fn option_of(path: &Path, name: &str) -> Result<Option<String>, MountsError> {
     let point = match Entry::of(path) {
@@ -86,6 +95,16 @@ fn sharers_of(mounts: &[Mount], point: &Path) -> Vec<PathBuf> {
         return Vec::new();
     };
     let others = mounts.iter().filter(|mount| mount.device == own.device && mount.point != point);
+    others.map(|mount| mount.point.clone()).collect()
+}
+
+fn references_of(mounts: &[Mount], point: &Path) -> Vec<PathBuf> {
+    // The last one lies on top.
+    let Some(own) = mounts.iter().rev().find(|mount| mount.point == point) else {
+        return Vec::new();
+    };
+    let same = |mount: &&Mount| mount.device == own.device && mount.root == own.root;
+    let others = mounts.iter().filter(same).filter(|mount| mount.point != point);
     others.map(|mount| mount.point.clone()).collect()
 }
 
@@ -173,6 +192,12 @@ mod tests {
         assert_eq!(sharers_of(&mounts, Path::new("/a")), [PathBuf::from("/b")]);
         assert_eq!(sharers_of(&mounts, Path::new("/c")), [PathBuf::from("/a")]);
         assert_eq!(sharers_of(&mounts, Path::new("/d")), Vec::<PathBuf>::new());
+        assert_eq!(references_of(&mounts, Path::new("/a")), [PathBuf::from("/b")]);
+        let part = "1 1 8:2 /y /e rw - t s rw\n";
+        let mounts = parse((table.map(line).concat() + part).as_bytes()).unwrap();
+        assert_eq!(references_of(&mounts, Path::new("/e")), Vec::<PathBuf>::new());
+        assert_eq!(sharers_of(&mounts, Path::new("/e")).len(), 3, "another part of the same");
+        assert_eq!(references(Path::new("/nowhere/at/all")).unwrap(), Vec::<PathBuf>::new());
         assert_eq!(sharers(Path::new("/nowhere/at/all")).unwrap(), Vec::<PathBuf>::new());
     }
 

@@ -6,16 +6,18 @@
 //! A walk through a volume is waited for as long as it gets on. An answer that was
 //! there before it was asked for is given only of a walk whose caller had given up:
 //! such a walk is never begun again in vain. Of all else it is not, for much may have
-//! changed since, and it can be done again.
+//! changed since, and it can be done again. What hangs keeps its thread, so only so much
+//! is under way at once, of one pod and in all; the rest waits, and says so in the end.
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::super::volumes::VolumeError;
@@ -26,16 +28,28 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Parts of the patience after which it is seen whether a walk gets on.
 const LOOKS: u32 = 20;
 
+/// How old an answer may be that tells what a volume holds: as long as whoever enforces
+/// limits rests between two looks, twice.
+const MEASURED_MAX: Duration = Duration::from_secs(120);
+/// Work under way at once: half of the threads that tokio has for such work, so that what
+/// hangs on dead servers leaves enough for all else.
+const UNDER_WAY_MAX: usize = 256;
+/// Of one pod: more than anyone mounts at once, and few enough that one pod with a dead
+/// server does not stop the others.
+const UNDER_WAY_OF_POD_MAX: usize = 32;
+
 /// The work under way. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Flights {
     table: Arc<Mutex<Table>>,
+    /// Called whenever a piece of work has ended.
+    landed: Arc<Notify>,
     patience: Duration,
 }
 
 impl Default for Flights {
     fn default() -> Self {
-        Self { table: Arc::default(), patience: PATIENCE }
+        Self { table: Arc::default(), landed: Arc::default(), patience: PATIENCE }
     }
 }
 
@@ -43,6 +57,34 @@ impl Default for Flights {
 struct Table {
     begun: u64,
     by_place: BTreeMap<Place, Flight>,
+}
+
+impl Table {
+    /// The limit that keeps work on a path from being begun.
+    fn limit_reached(&self, path: &Path) -> Option<usize> {
+        let of_pod = pod_of(path).map(|pod| (Some(pod), UNDER_WAY_OF_POD_MAX));
+        let limits = of_pod.into_iter().chain([(None, UNDER_WAY_MAX)]);
+        limits.filter(|(pod, max)| self.under_way(*pod).count() >= *max).map(|(_, max)| max).next()
+    }
+
+    /// What is under way, of one pod or in all.
+    fn under_way<'a>(
+        &'a self,
+        pod: Option<&'a OsStr>,
+    ) -> impl Iterator<Item = (&'a Place, &'a Flight)> {
+        self.by_place.iter().filter(move |(place, flight)| {
+            flight.is_under_way() && (pod.is_none() || pod_of(&place.path) == pod)
+        })
+    }
+}
+
+/// The pod in whose directory a path is.
+fn pod_of(path: &Path) -> Option<&OsStr> {
+    let names: Vec<&OsStr> = path.components().map(Component::as_os_str).collect();
+    let parts = ["volumes", "volumeDevices", "volume-subpaths", "plugins"];
+    let is_pod =
+        |names: &&[&OsStr]| names[0] == "pods" && parts.iter().any(|part| names[2] == *part);
+    names.windows(3).find(is_pod).map(|names| names[1])
 }
 
 /// Where something is done, one piece after another.
@@ -61,8 +103,8 @@ struct Flight {
     answer: watch::Receiver<Option<Answer>>,
     /// How far a walk has come.
     steps: Option<Arc<AtomicU64>>,
-    /// Its caller gave up, and asks again for the answer.
-    kept: bool,
+    /// Its caller gave up, and asks again for the answer, which may be this old by then.
+    kept: Option<Duration>,
 }
 
 /// What came of a piece of work.
@@ -77,10 +119,17 @@ impl Flight {
     /// It ended before that time, or without an answer.
     fn is_over(&self, asked_at: Instant) -> bool {
         match &*self.answer.borrow() {
-            Some(answer) => answer.landed_at < asked_at && !self.kept,
+            Some(answer) => {
+                let age = asked_at.saturating_duration_since(answer.landed_at);
+                answer.landed_at < asked_at && self.kept.is_none_or(|max| age > max)
+            }
             // Its work panicked.
             None => self.answer.has_changed().is_err(),
         }
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.answer.borrow().is_none() && self.answer.has_changed().is_ok()
     }
 
     fn steps(&self) -> u64 {
@@ -93,8 +142,46 @@ struct Question<'a> {
     place: Place,
     what: String,
     asked_at: Instant,
-    /// Where a walk tells how far it has come.
-    visited: Option<&'a AtomicU64>,
+    walk: Option<Walk<'a>>,
+}
+
+/// What is asked of a walk.
+#[derive(Clone, Copy)]
+struct Walk<'a> {
+    /// Where it tells how far it has come.
+    visited: &'a AtomicU64,
+    /// How old its answer may be once its caller has given up.
+    age_max: Duration,
+}
+
+/// Somebody who waits. Whoever gives up, by itself or because it is dropped, asks again
+/// for the answer of a walk.
+struct Waiting<'a> {
+    flights: &'a Flights,
+    question: &'a Question<'a>,
+    number: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.flights.keep(self.question, self.number);
+    }
+}
+
+/// Tells that a piece of work has ended, however it did.
+struct Landing(Arc<Notify>);
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        self.0.notify_waiters();
+    }
+}
+
+/// What became of the wish to begin something.
+enum Boarded {
+    On(Flight),
+    /// So much is under way that nothing more is begun.
+    Full(usize),
 }
 
 impl Flights {
@@ -128,6 +215,20 @@ impl Flights {
         self.ask(self.question(path, what, walks, None), move |_: &AtomicU64| work()).await
     }
 
+    /// The same for what is to end work that hangs on a path.
+    pub(super) async fn beside<T, W>(
+        &self,
+        path: &Path,
+        what: String,
+        work: W,
+    ) -> Result<T, VolumeError>
+    where
+        T: Clone + Send + Sync + 'static,
+        W: FnOnce() -> Result<T, VolumeError> + Send + 'static,
+    {
+        self.ask(self.question(path, what, true, None), move |_: &AtomicU64| work()).await
+    }
+
     /// The same for a walk, which tells how many files it has visited.
     pub(super) async fn walk<T, W>(
         &self,
@@ -140,7 +241,25 @@ impl Flights {
         T: Clone + Send + Sync + 'static,
         W: FnOnce(&AtomicU64) -> Result<T, VolumeError> + Send + 'static,
     {
-        self.ask(self.question(path, what, false, Some(visited)), work).await
+        let walk = Walk { visited, age_max: Duration::MAX };
+        self.ask(self.question(path, what, false, Some(walk)), work).await
+    }
+
+    /// The same for a walk that changes nothing, of which nobody hears how far it is. What
+    /// it finds is soon out of date.
+    pub(super) async fn measure<T, W>(
+        &self,
+        path: &Path,
+        what: String,
+        work: W,
+    ) -> Result<T, VolumeError>
+    where
+        T: Clone + Send + Sync + 'static,
+        W: FnOnce(&AtomicU64) -> Result<T, VolumeError> + Send + 'static,
+    {
+        let visited = AtomicU64::new(0);
+        let walk = Walk { visited: &visited, age_max: MEASURED_MAX };
+        self.ask(self.question(path, what, false, Some(walk)), work).await
     }
 
     fn question<'a>(
@@ -148,10 +267,10 @@ impl Flights {
         path: &Path,
         what: String,
         beside: bool,
-        visited: Option<&'a AtomicU64>,
+        walk: Option<Walk<'a>>,
     ) -> Question<'a> {
         let place = Place { path: path.to_owned(), beside };
-        Question { place, what, asked_at: Instant::now(), visited }
+        Question { place, what, asked_at: Instant::now(), walk }
     }
 
     async fn ask<T, W>(&self, question: Question<'_>, work: W) -> Result<T, VolumeError>
@@ -161,14 +280,26 @@ impl Flights {
     {
         let mut work = Some(work);
         loop {
-            let mut flight = self.board(&question, &mut work);
+            // Before the look: whatever ends after it is heard of.
+            let landed = self.landed.notified();
+            let mut flight = match self.board(&question, &mut work) {
+                Boarded::On(flight) => flight,
+                Boarded::Full(limit) => {
+                    let until = question.asked_at + self.patience;
+                    timeout_at(until, landed).await.map_err(|_| self.crowded(&question, limit))?;
+                    continue;
+                }
+            };
             let path = || question.place.path.clone();
-            let Some(answer) = self.landing(&mut flight, &question).await else {
-                self.keep(&question, flight.number);
+            let waiting = Waiting { flights: self, question: &question, number: flight.number };
+            let landed = self.landing(&mut flight, &question).await;
+            let Some(answer) = landed else {
+                drop(waiting);
                 let (what, waited) = (flight.what, self.patience);
                 return Err(VolumeError::UnderWay { what, path: path(), waited });
             };
             self.leave(&question.place, flight.number);
+            drop(waiting);
             if flight.what == question.what {
                 let result = answer.as_ref().and_then(|answer| answer.result.downcast_ref());
                 let died = || VolumeError::Died { what: flight.what.clone(), path: path() };
@@ -184,7 +315,7 @@ impl Flights {
         flight: &mut Flight,
         question: &Question<'_>,
     ) -> Option<Option<Answer>> {
-        let walks = question.visited.filter(|_| flight.what == question.what);
+        let walks = question.walk.filter(|_| flight.what == question.what);
         let (mut since, mut seen) = (question.asked_at, flight.steps());
         loop {
             let give_up_at = since + self.patience;
@@ -196,8 +327,8 @@ impl Flights {
                 return Some(answer);
             }
             let steps = flight.steps();
-            if let Some(visited) = walks.filter(|_| steps != seen) {
-                visited.store(steps, Ordering::Relaxed);
+            if let Some(walk) = walks.filter(|_| steps != seen) {
+                walk.visited.store(steps, Ordering::Relaxed);
                 (since, seen) = (Instant::now(), steps);
             } else if Instant::now() >= give_up_at {
                 return None;
@@ -206,8 +337,8 @@ impl Flights {
     }
 
     /// The work at this place that is under way, or ended since it was asked for; else
-    /// this work, begun.
-    fn board<T, W>(&self, question: &Question<'_>, work: &mut Option<W>) -> Flight
+    /// this work, begun, if there is room for it.
+    fn board<T, W>(&self, question: &Question<'_>, work: &mut Option<W>) -> Boarded
     where
         T: Send + Sync + 'static,
         W: FnOnce(&AtomicU64) -> Result<T, VolumeError> + Send + 'static,
@@ -216,36 +347,55 @@ impl Flights {
         // Whoever waits for one has it in hand, so nobody misses what goes here.
         table.by_place.retain(|_, flight| !flight.is_over(question.asked_at));
         if let Some(flight) = table.by_place.get(&question.place) {
-            return flight.clone();
+            return Boarded::On(flight.clone());
+        }
+        if let Some(limit) = table.limit_reached(&question.place.path) {
+            return Boarded::Full(limit);
         }
         let (sender, answer) = watch::channel(None);
         let steps = Arc::new(AtomicU64::new(0));
         if let Some(work) = work.take() {
-            let steps = Arc::clone(&steps);
+            let (steps, landing) = (Arc::clone(&steps), Landing(Arc::clone(&self.landed)));
             // Not a task: nothing can end it, and a crash is simulated elsewhere.
             tokio::task::spawn_blocking(move || {
+                let _landing = landing;
+                // Dropped before it is told.
+                let sender = sender;
                 let result = Arc::new(work(&steps));
                 sender.send_replace(Some(Answer { result, landed_at: Instant::now() }));
             });
         }
         table.begun += 1;
-        let steps = question.visited.map(|_| steps);
+        let steps = question.walk.map(|_| steps);
         let what = question.what.clone();
-        let flight = Flight { number: table.begun, what, answer, steps, kept: false };
+        let flight = Flight { number: table.begun, what, answer, steps, kept: None };
         table.by_place.insert(question.place.clone(), flight.clone());
-        flight
+        Boarded::On(flight)
+    }
+
+    /// Why nothing was begun.
+    fn crowded(&self, question: &Question<'_>, limit: usize) -> VolumeError {
+        let table = self.lock();
+        let pod = (limit < UNDER_WAY_MAX).then(|| pod_of(&question.place.path)).flatten();
+        let oldest = table.under_way(pod).min_by_key(|(_, flight)| flight.number);
+        VolumeError::Crowded {
+            what: question.what.clone(),
+            path: question.place.path.clone(),
+            limit,
+            oldest: oldest.map_or_else(String::new, |(place, flight)| {
+                format!("{} {}", flight.what, place.path.display())
+            }),
+        }
     }
 
     /// The caller gives up; it asks again for the answer of a walk. Whatever else is
     /// done at the place puts an end to that.
     fn keep(&self, question: &Question<'_>, number: u64) {
-        if question.visited.is_none() {
-            return;
-        }
+        let Some(walk) = question.walk else { return };
         let mut table = self.lock();
         let own = table.by_place.get_mut(&question.place);
         if let Some(flight) = own.filter(|own| own.number == number && own.what == question.what) {
-            flight.kept = true;
+            flight.kept = Some(walk.age_max);
         }
     }
 
@@ -274,142 +424,4 @@ impl Flights {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-
-    fn impatient() -> Flights {
-        Flights { patience: Duration::from_millis(50), ..Flights::default() }
-    }
-
-    fn place(path: &Path) -> Place {
-        Place { path: path.to_owned(), beside: false }
-    }
-
-    #[tokio::test]
-    async fn work_that_hangs_is_not_begun_twice() {
-        let patience = Duration::from_millis(50);
-        let host = Flights { patience, ..Flights::default() };
-        let path = Path::new("/somewhere");
-        let (release, held) = mpsc::channel::<()>();
-        let slow = move || {
-            held.recv().ok();
-            Ok(7_u32)
-        };
-        let twice = || -> Result<u32, VolumeError> { panic!("begun twice") };
-        let error = host.run(path, "slow".to_owned(), slow).await.unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "slow /somewhere is still under way after 0 s; if it lasts, look at the disk or \
-             server behind it"
-        );
-        assert_eq!(host.run(path, "slow".to_owned(), twice).await, Err(error.clone()));
-        let other = host.run(path, "other".to_owned(), || Ok(1_u8)).await;
-        assert_eq!(other, Err(error), "one after another");
-        let patient = Flights { patience: PATIENCE, ..host.clone() };
-        let ask = patient.run(path, "slow".to_owned(), twice);
-        let land = async { release.send(()).unwrap() };
-        assert_eq!(tokio::join!(ask, land).0, Ok(7));
-        assert_eq!(host.run(path, "other".to_owned(), || Ok(1_u8)).await, Ok(1));
-    }
-
-    #[tokio::test]
-    async fn an_answer_from_before_the_question_is_not_given() {
-        let host = impatient();
-        let path = Path::new("/somewhere");
-        let (release, held) = mpsc::channel::<()>();
-        let slow = move || {
-            held.recv().ok();
-            Ok("of yesterday")
-        };
-        let hung = host.run(path, "looking".to_owned(), slow).await;
-        assert!(matches!(hung, Err(VolumeError::UnderWay { .. })), "{hung:?}");
-        let mut landed = host.lock().by_place[&place(path)].answer.clone();
-        release.send(()).unwrap();
-        landed.wait_for(Option::is_some).await.unwrap();
-        let fresh = host.run(path, "looking".to_owned(), || Ok("of today")).await;
-        assert_eq!(fresh, Ok("of today"));
-        assert!(host.lock().by_place.is_empty(), "nothing is kept");
-    }
-
-    #[tokio::test]
-    async fn what_panicked_unheard_is_done_again() {
-        let host = impatient();
-        let path = Path::new("/somewhere");
-        let (release, held) = mpsc::channel::<()>();
-        let breaks = move || -> Result<u8, VolumeError> {
-            held.recv().ok();
-            panic!("as the test wants")
-        };
-        assert!(host.run(path, "breaking".to_owned(), breaks).await.is_err());
-        let mut landed = host.lock().by_place[&place(path)].answer.clone();
-        drop(release);
-        assert!(landed.wait_for(Option::is_some).await.is_err());
-        assert_eq!(host.run(path, "breaking".to_owned(), || Ok(3_u8)).await, Ok(3));
-    }
-
-    #[tokio::test]
-    async fn work_that_panics_is_told() {
-        let host = Flights::default();
-        let work = || -> Result<(), VolumeError> { panic!("as the test wants") };
-        let error = host.run(Path::new("/x"), "breaking".to_owned(), work).await.unwrap_err();
-        assert_eq!(error.to_string(), "breaking /x ended without an answer; the log says more");
-    }
-
-    /// A walk that takes a step whenever it is told to, and ends when nobody tells.
-    fn steps() -> (mpsc::Sender<()>, impl FnOnce(&AtomicU64) -> Result<u64, VolumeError>) {
-        let (step, told) = mpsc::channel::<()>();
-        let walk = move |steps: &AtomicU64| {
-            while told.recv().is_ok() {
-                steps.fetch_add(1, Ordering::Relaxed);
-            }
-            Ok(steps.load(Ordering::Relaxed))
-        };
-        (step, walk)
-    }
-
-    #[tokio::test]
-    async fn a_walk_is_waited_for_as_long_as_it_gets_on() {
-        let flights = Flights { patience: Duration::from_secs(1), ..Flights::default() };
-        let (path, visited) = (Path::new("/volume"), AtomicU64::new(0));
-        let (step, walk) = steps();
-        let goes_on = async {
-            for _ in 0..8 {
-                tokio::time::sleep(Duration::from_millis(300)).await;
-                step.send(()).unwrap();
-            }
-            drop(step);
-        };
-        let asked = flights.walk(path, "walking".to_owned(), &visited, walk);
-        assert_eq!(tokio::join!(asked, goes_on).0, Ok(8), "it took longer than the patience");
-        assert!(visited.load(Ordering::Relaxed) > 0, "nobody heard of it");
-    }
-
-    #[tokio::test]
-    async fn a_walk_that_halts_is_not_begun_again() {
-        let (flights, path) = (impatient(), Path::new("/volume"));
-        let (visited, what) = (AtomicU64::new(0), || "walking".to_owned());
-        let again = |_: &AtomicU64| -> Result<u64, VolumeError> { panic!("begun again") };
-        let (step, walk) = steps();
-        let halts = flights.walk(path, what(), &visited, walk).await;
-        assert!(matches!(halts, Err(VolumeError::UnderWay { .. })), "{halts:?}");
-        let looked = flights.look(path, "looking".to_owned(), || Ok(true)).await;
-        assert_eq!(looked, Ok(true), "a look does not wait for it");
-        let changed = flights.run(path, "changing".to_owned(), || Ok(())).await;
-        assert!(matches!(changed, Err(VolumeError::UnderWay { .. })), "a change does");
-        let joined = flights.walk(path, what(), &visited, again).await;
-        assert!(matches!(joined, Err(VolumeError::UnderWay { .. })), "{joined:?}");
-        // It ends while nobody waits.
-        let mut landed = flights.lock().by_place[&place(path)].answer.clone();
-        step.send(()).unwrap();
-        drop(step);
-        landed.wait_for(Option::is_some).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        assert_eq!(flights.look(path, "looking".to_owned(), || Ok(true)).await, Ok(true));
-        assert_eq!(flights.walk(path, what(), &visited, again).await, Ok(1));
-        assert!(flights.lock().by_place.is_empty(), "nothing is kept");
-        let anew = flights.walk(path, what(), &visited, |_: &AtomicU64| Ok(7_u64)).await;
-        assert_eq!(anew, Ok(7), "an answer is given once");
-    }
-}
+mod tests;

@@ -83,9 +83,8 @@ impl VolumeQuotas for RealVolumeHost {
     async fn counted(&self, dir: &Path) -> Result<Option<Usage>, VolumeError> {
         let Some(counter) = self.counter.clone() else { return Ok(None) };
         let path = dir.to_owned();
-        self.flights
-            .run(dir, "reading the quota of".to_owned(), move || counter.counted(&path))
-            .await
+        let look = move || counter.counted(&path);
+        self.flights.look(dir, "reading the quota of".to_owned(), look).await
     }
 
     async fn forget(&self, dir: &Path) -> Result<(), VolumeError> {

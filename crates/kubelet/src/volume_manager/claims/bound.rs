@@ -15,6 +15,8 @@ use super::Unusable;
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
 /// Names the group of a volume's users.
 const GID: &str = "pv.beta.kubernetes.io/gid";
+/// Mount options from before they had a field.
+const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 
 /// What a cluster says of a claim.
 #[derive(Debug, Default)]
@@ -86,6 +88,12 @@ pub(super) fn gid(volume: &ConfigObject) -> Option<i64> {
     annotations.get(GID)?.parse().ok()
 }
 
+/// The mount options of a volume that has them in an annotation.
+pub(super) fn mount_options(volume: &ConfigObject) -> Option<Vec<String>> {
+    let annotations = volume.metadata::<Annotated>()?.annotations;
+    Some(annotations.get(MOUNT_OPTIONS)?.split(',').map(str::to_owned).collect())
+}
+
 /// Is the volume bound to the claim of this uid?
 pub(super) fn check_reference(
     volume: &str,
@@ -109,6 +117,22 @@ mod tests {
     use kubelet_model::{ObjectKey, ObjectKind};
 
     use super::*;
+
+    #[test]
+    fn an_annotation_may_have_the_mount_options() {
+        let volume = |metadata: &str| ConfigObject {
+            key: ObjectKey::new(ObjectKind::PersistentVolume, "", "pv"),
+            uid: String::new(),
+            secret_type: String::new(),
+            data: BTreeMap::from([("metadata".to_owned(), metadata.as_bytes().to_vec())]),
+            binary: BTreeMap::new(),
+        };
+        let annotated =
+            r#"{"annotations":{"volume.beta.kubernetes.io/mount-options":"noexec,ro"}}"#;
+        let expected = ["noexec", "ro"].map(str::to_owned).to_vec();
+        assert_eq!(mount_options(&volume(annotated)), Some(expected));
+        assert_eq!(mount_options(&volume("{}")), None);
+    }
 
     #[test]
     fn a_volume_may_name_the_group_of_its_users() {

@@ -101,9 +101,24 @@ pub enum Unusable {
 fn instead(kind: &str) -> String {
     match kind.is_empty() {
         true => String::new(),
+        false if TRANSLATED.contains(&kind) => format!(
+            ": {kind}{}; klet does not translate in-tree cloud volumes to CSI",
+            instead_of(kind)
+        ),
         false => format!(": {kind}{}", instead_of(kind)),
     }
 }
+
+/// Kinds that upstream has drivers serve as if they were CSI volumes.
+const TRANSLATED: [&str; 7] = [
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "cinder",
+    "gcePersistentDisk",
+    "portworxVolume",
+    "vsphereVolume",
+];
 
 /// The kind of a volume that nobody here can mount; empty if it is none of these.
 pub(super) fn foreign_kind(spec: &PersistentVolumeSpec) -> &'static str {
@@ -138,7 +153,8 @@ mod tests {
             (r#"{"rbd":{"image":"i","monitors":[]}}"#, ": rbd; removed from Kubernetes: use a CSI"),
             (
                 r#"{"cinder":{"volumeID":"i"}}"#,
-                ": cinder; Kubernetes has it only by migration to CSI",
+                ": cinder; Kubernetes has it only by migration to CSI: claim a PersistentVolume \
+                 with csi; klet does not translate in-tree cloud volumes to CSI",
             ),
             (r#"{"flexVolume":{"driver":"d/e"}}"#, ": flexVolume; deprecated in Kubernetes"),
             ("{}", ""),
@@ -148,7 +164,8 @@ mod tests {
             let said = Unusable::Kind { volume: "pv".to_owned(), kind }.to_string();
             let wanted = format!("volume \"pv\" is of no kind that this release has{expected}");
             assert!(said.starts_with(&wanted), "{said}");
-            assert_eq!(said == wanted, expected.is_empty(), "{said}");
+            let whole = expected.is_empty() || kind == "cinder";
+            assert_eq!(said == wanted, whole, "{said}");
         }
     }
 }

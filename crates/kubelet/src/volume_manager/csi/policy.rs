@@ -100,10 +100,26 @@ impl Policy {
         }
     }
 
-    /// What an object says. One that cannot be read describes nothing.
+    /// What an object says, as far as it can be read: whoever mounts asks
+    /// [`Policy::read`].
     pub(in crate::volume_manager) fn of(object: Option<&ConfigObject>) -> Self {
-        let spec = object.and_then(|object| object.spec::<CSIDriverSpec>());
-        let Some(spec) = spec else { return Self::undescribed() };
+        Self::read(object).unwrap_or_else(|_| Self::undescribed())
+    }
+
+    /// What an object says.
+    ///
+    /// # Errors
+    /// It cannot be read: nobody knows what the driver wants.
+    pub(in crate::volume_manager) fn read(object: Option<&ConfigObject>) -> Result<Self, String> {
+        let Some(object) = object else { return Ok(Self::undescribed()) };
+        let Some(spec) = object.spec::<CSIDriverSpec>() else {
+            let name = &object.key.name;
+            return Err(format!("the spec of CSIDriver {name:?} cannot be read; correct it"));
+        };
+        Ok(Self::described(spec))
+    }
+
+    fn described(spec: CSIDriverSpec) -> Self {
         let info = spec.pod_info_on_mount.unwrap_or(false);
         let tokens = spec.token_requests.unwrap_or_default().into_iter();
         Self {
@@ -280,6 +296,17 @@ mod tests {
             bare.check("d", Life::Ephemeral).unwrap_err(),
             r#"volume mode "Ephemeral" not supported by driver d (only supports ["Persistent"])"#
         );
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_is_not_taken_for_none() {
+        let broken = object(&[("spec", r#"{"attachRequired":"perhaps"}"#)]);
+        assert_eq!(
+            Policy::read(Some(&broken)).unwrap_err(),
+            "the spec of CSIDriver \"d\" cannot be read; correct it"
+        );
+        assert_eq!(Policy::read(None), Ok(Policy::undescribed()));
+        assert_eq!(Policy::of(Some(&broken)), Policy::undescribed());
     }
 
     #[test]

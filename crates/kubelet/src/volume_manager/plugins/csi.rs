@@ -30,7 +30,8 @@ use notes::{PERSISTENT, Paths};
 
 /// Why the driver cannot even be asked for a volume.
 pub(super) fn obstacle(spec: &CsiSpec, drivers: &Drivers, objects: &Objects) -> Option<CsiError> {
-    let driver = drivers.get(&spec.driver).map(drop).map_err(CsiError::NoDriver);
+    let driver = drivers.get(&spec.driver).map(drop);
+    let driver = driver.map_err(|error| CsiError::no_driver(spec, error));
     let secret = || spec.secrets(|key| objects.get(key)).map(drop).map_err(CsiError::Secret);
     let shared = || match &spec.persistent {
         None => Ok(()),
@@ -48,7 +49,8 @@ pub(super) async fn set_up(
     name: &VolumeName,
     spec: &CsiSpec,
 ) -> Result<VolumeMountable, CsiError> {
-    let driver = means.drivers.get(&spec.driver).map_err(CsiError::NoDriver)?;
+    let driver = means.drivers.get(&spec.driver);
+    let driver = driver.map_err(|error| CsiError::no_driver(spec, error))?;
     let secrets = spec.secrets(|key| means.objects.get(key)).map_err(CsiError::Secret)?;
     let asked = driver.node.capabilities().await;
     let capabilities = asked.map_err(|error| CsiError::Capabilities(rpc_error(&error)))?;

@@ -12,8 +12,8 @@ use mounts::host_path::HostPathType;
 use super::super::VolumeMountable;
 use super::super::claims::PlaceSpec;
 use super::super::layout::{PluginName, VolumeName};
-use super::Means;
 use super::others::{check_alone, others_have};
+use super::{Means, host_path};
 use crate::ports::VolumeError;
 
 /// Whose turn it is at devices of the node.
@@ -32,10 +32,11 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &PlaceSpec) -> Result<Volume
     if !means.host.exists(&spec.path).await.map_err(said)? {
         return Err(format!("path \"{shown}\" does not exist"));
     }
-    let checked = means.host.check_host_path(&spec.path, HostPathType::BlockDevice).await;
-    checked.map_err(|_| {
-        format!("path \"{shown}\" is not a block device, which volumeMode Block needs")
-    })?;
+    if !host_path::is(means.host, &spec.path, HostPathType::BlockDevice).await.map_err(said)? {
+        return Err(format!(
+            "path \"{shown}\" is not a block device, which volumeMode Block needs"
+        ));
+    }
     let _turn = means.devices.turn(TURN, spec.volume.as_str()).await;
     check_alone(means, spec.once_pod, &PluginName::local(), &spec.volume, true).await?;
     let link = means.layout.device_link(&PluginName::local(), &spec.volume);

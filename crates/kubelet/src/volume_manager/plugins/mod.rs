@@ -26,7 +26,7 @@ use kubelet_model::{ObjectKey, ObjectKind};
 
 use super::VolumeMountable;
 use super::attach::{Attachment, NodeView, Unattached};
-use super::claims::{ClaimSpec, PlaceKind, Resolved};
+use super::claims::{ClaimSpec, PlaceKind, PlaceSpec, Resolved};
 use super::csi::{CsiSpec, Life, PodTokens, Policy, attachment_id, driver_key};
 use super::desired::Wanted;
 use super::devices::{Devices, Turn};
@@ -129,7 +129,7 @@ pub(super) async fn set_up(
             return made.map_err(|why| NotMade { doing: Doing::MapPodDevice, why });
         }
         (Wanted::Claim(_), Some(Ingredients::Place(spec))) => {
-            return Ok(place::set_up(means, spec).await?);
+            return place::set_up(means, spec).await;
         }
         (Wanted::Share(spec), _) | (Wanted::Claim(_), Some(Ingredients::Share(spec))) => {
             return Ok(nfs::set_up(means, spec).await?);
@@ -188,7 +188,7 @@ impl World<'_> {
     /// Why that is not known.
     fn policy(&self, driver: &str) -> Result<Policy, String> {
         match self.node.in_cluster {
-            true => Ok(Policy::of(self.objects.find(&driver_key(driver))?.as_deref())),
+            true => Policy::read(self.objects.find(&driver_key(driver))?.as_deref()),
             false => Ok(Policy::default()),
         }
     }
@@ -283,9 +283,19 @@ pub(super) fn attachable(wanted: &Wanted, world: &World<'_>) -> Option<(VolumeNa
 
 /// The same for a claim, which may name nothing yet.
 pub(super) fn for_claim(claim: &ClaimSpec, world: &World<'_>) -> Result<Ingredients, Lack> {
+    let get = |key: &ObjectKey| world.objects.get(key);
+    let resolved = claim.resolve(&get).map_err(|error| Lack::new(None, error.to_string()))?;
+    let volume = resolved.volume().cloned();
+    for_resolved(claim, resolved, world).map_err(|lack| Lack { volume, ..lack })
+}
+
+fn for_resolved(
+    claim: &ClaimSpec,
+    resolved: Resolved,
+    world: &World<'_>,
+) -> Result<Ingredients, Lack> {
     let World { objects, node, .. } = *world;
     let get = |key: &ObjectKey| objects.get(key);
-    let resolved = claim.resolve(&get).map_err(|error| Lack::new(None, error.to_string()))?;
     if let Some(wanted) = claim.affinity(&get) {
         let doing = match claim.uses.mapped {
             true => Doing::AffinityOfDevice,
@@ -302,10 +312,19 @@ pub(super) fn for_claim(claim: &ClaimSpec, world: &World<'_>) -> Result<Ingredie
     }
     match resolved {
         Resolved::Driver(spec) => for_driver(&spec, world),
-        Resolved::Place(spec) => Ok(Ingredients::Place(spec)),
+        Resolved::Place(spec) => for_place(spec),
         Resolved::Share(spec) => Ok(Ingredients::Share(spec)),
         Resolved::Disk(spec) => for_disk(&spec, world),
     }
+}
+
+/// The same for a place on this node. As upstream, paths of the host are mounted by nobody.
+fn for_place(spec: Arc<PlaceSpec>) -> Result<Ingredients, Lack> {
+    if matches!(spec.kind, PlaceKind::HostPath(_)) && !spec.mount_options.is_empty() {
+        let why = "mount options are not supported for this volume type".to_owned();
+        return Err(Lack::new(Some(Doing::MountOptions), why));
+    }
+    Ok(Ingredients::Place(spec))
 }
 
 /// The same for a disk of another machine, which may need credentials. The cluster says

@@ -13,8 +13,9 @@ use super::super::VolumeMountable;
 use super::super::claims::{PlaceKind, PlaceSpec};
 use super::super::csi::Grouping;
 use super::super::layout::{PluginName, VolumeName};
+use super::super::plan::Doing;
 use super::others::{check_alone, others_have};
-use super::{Means, device, group, host_path};
+use super::{Means, NotMade, device, group, host_path};
 use crate::ports::VolumeError;
 
 /// Whose turn it is at places of the node.
@@ -25,36 +26,54 @@ const FS_TYPE: &str = "ext4";
 const MODE: u32 = 0o750;
 
 /// Makes the volume, or finds that it is made already.
-pub(super) async fn set_up(means: &Means<'_>, spec: &PlaceSpec) -> Result<VolumeMountable, String> {
+pub(super) async fn set_up(
+    means: &Means<'_>,
+    spec: &PlaceSpec,
+) -> Result<VolumeMountable, NotMade> {
     let made = match spec.kind {
-        PlaceKind::Local(grouping) => local(means, spec, grouping).await?,
+        PlaceKind::Local(grouping) => {
+            let is_disk = is_disk(means, spec).await;
+            let is_disk = is_disk.map_err(|why| NotMade { doing: Doing::NewMounter, why })?;
+            local(means, spec, grouping, is_disk).await?
+        }
         PlaceKind::HostPath(kind) => {
             let made = host_path::set_up(means.host, &spec.path, kind).await;
             made.map_err(|error| error.to_string())?
         }
-        PlaceKind::Device => return device::set_up(means, spec).await,
+        PlaceKind::Device => {
+            let made = device::set_up(means, spec).await;
+            return made.map_err(|why| NotMade { doing: Doing::MapPodDevice, why });
+        }
     };
     let persistent = Some(spec.volume.clone());
     Ok(VolumeMountable { read_only: spec.read_only, persistent, ..made })
+}
+
+/// Is it a disk, or else a directory?
+async fn is_disk(means: &Means<'_>, spec: &PlaceSpec) -> Result<bool, String> {
+    let said = |error: VolumeError| error.to_string();
+    let shown = spec.path.display();
+    if !means.host.exists(&spec.path).await.map_err(said)? {
+        return Err(format!("path \"{shown}\" does not exist"));
+    }
+    if host_path::is(means.host, &spec.path, HostPathType::Directory).await.map_err(said)? {
+        return Ok(false);
+    }
+    match host_path::is(means.host, &spec.path, HostPathType::BlockDevice).await.map_err(said)? {
+        true => Ok(true),
+        false => Err(format!(
+            "path \"{shown}\" is of neither kind: only directory and block device are supported"
+        )),
+    }
 }
 
 async fn local(
     means: &Means<'_>,
     spec: &PlaceSpec,
     grouping: Grouping,
+    is_disk: bool,
 ) -> Result<VolumeMountable, String> {
     let said = |error: VolumeError| error.to_string();
-    let shown = spec.path.display();
-    if !means.host.exists(&spec.path).await.map_err(said)? {
-        return Err(format!("path \"{shown}\" does not exist"));
-    }
-    let is = |kind| means.host.check_host_path(&spec.path, kind);
-    let is_disk = is(HostPathType::Directory).await.is_err();
-    if is_disk && is(HostPathType::BlockDevice).await.is_err() {
-        return Err(format!(
-            "path \"{shown}\" is of neither kind: only directory and block device are supported"
-        ));
-    }
     // Whoever shares a disk waits: nobody may count its users meanwhile.
     let _turn = means.devices.turn(TURN, spec.volume.as_str()).await;
     check_alone(means, spec.once_pod, &PluginName::local(), &spec.volume, false).await?;
@@ -67,6 +86,7 @@ async fn local(
     };
     let is_bound = means.host.is_mount_point(&target).await.map_err(said)?;
     means.host.bind(&source, &target, spec.read_only).await.map_err(said)?;
+    restrict(means, spec, &target, is_disk).await.map_err(said)?;
     // As upstream, what is bound already is whoever's it has become since; and given by
     // the first pod that has it, so that pods of different groups do not take it from each
     // other.
@@ -86,6 +106,29 @@ async fn local(
         device: None,
         gid: None,
     })
+}
+
+/// Has the bind obey the volume's mount options, as upstream. Those of a file system are
+/// told to a disk; a directory has none of its own.
+async fn restrict(
+    means: &Means<'_>,
+    spec: &PlaceSpec,
+    target: &Path,
+    is_disk: bool,
+) -> Result<(), VolumeError> {
+    if spec.mount_options.is_empty() {
+        return Ok(());
+    }
+    let others = means.host.restrict(target, &spec.mount_options).await?;
+    if !others.is_empty() && !is_disk {
+        let (volume, path, others) = (&spec.volume, spec.path.display(), others.join(","));
+        let text = format!(
+            "The volume {volume} is the directory {path}, on which these mount options have no \
+             effect: {others}"
+        );
+        means.tells.warn("UnsupportedMountOption", text);
+    }
+    Ok(())
 }
 
 /// Tells that a volume is another group's, as which other pods have it.

@@ -128,7 +128,7 @@ async fn a_volume_is_mounted_once_it_is_attached_and_in_use_until_it_is_undone()
     let volumes = joined.volumes(&one);
     let attachments = volumes.attachments();
     volumes.want(&one);
-    let waits = "VerifyControllerAttachedVolume failed for volume \"v\" : volume \
+    let waits = "VerifyControllerAttachedVolume failed for volume \"pv\" : volume \
                  kubernetes.io/csi/d.example^h is not yet in node's status";
     until(&volumes, one.uid(), told(waits)).await;
     assert_eq!(attachments.in_use(), None, "the node's own status is not known");
@@ -187,7 +187,7 @@ async fn what_needs_no_attachment_is_not_waited_for_and_the_agent_attaches_nothi
     joined.stored(json!({}));
     let volumes = joined.volumes(&one);
     volumes.want(&one);
-    let text = "AttachVolume.Attach failed for volume \"v\" : attaching volumes from the kubelet \
+    let text = "AttachVolume.Attach failed for volume \"pv\" : attaching volumes from the kubelet \
                 is not supported";
     until(&volumes, one.uid(), told(text)).await;
     assert_eq!(joined.recorder.all().last().expect("an event").reason, "FailedAttachVolume");
@@ -334,7 +334,7 @@ async fn a_volume_of_another_place_is_not_mounted() {
     let volumes = joined.volumes(&one);
     volumes.attachments().node_says(&[("zone", "y")], &[]);
     volumes.want(&one);
-    let text = "MountVolume.NodeAffinity check failed for volume \"v\" : no matching \
+    let text = "MountVolume.NodeAffinity check failed for volume \"pv\" : no matching \
                 NodeSelectorTerms";
     until(&volumes, one.uid(), told(text)).await;
     assert_eq!(joined.recorder.all().last().expect("an event").reason, "FailedMount");
@@ -462,7 +462,8 @@ async fn without_a_cluster_the_nodes_own_labels_count() {
     let volumes =
         Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired, &drivers);
     volumes.want(&one);
-    until(&volumes, one.uid(), told("NodeAffinity check failed for volume \"v\" : no match")).await;
+    until(&volumes, one.uid(), told("NodeAffinity check failed for volume \"pv\" : no match"))
+        .await;
     writer.replace(Source::File, &[claim, affine("y")]);
     until(&volumes, one.uid(), ready).await;
 }

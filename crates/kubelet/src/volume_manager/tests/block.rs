@@ -138,7 +138,7 @@ async fn what_a_driver_began_is_found_and_undone() {
     let volumes = life();
     node.answers.lock().unwrap().push_back(Code::Internal);
     volumes.want(&pod);
-    let failed = "MapVolume.SetUpDevice failed for volume \"v\" : rpc error: code = Internal";
+    let failed = "MapVolume.SetUpDevice failed for volume \"pv\" : rpc error: code = Internal";
     until(&volumes, pod.uid(), told(failed)).await;
     let all = temp.path().join("plugins/kubernetes.io/csi/volumeDevices");
     let link = temp.path().join("pods/u1/volumeDevices/kubernetes.io~csi/pv");
@@ -146,7 +146,7 @@ async fn what_a_driver_began_is_found_and_undone() {
         !all.join("pv").exists() && fs::symlink_metadata(&link).is_err(),
         "after a final answer"
     );
-    let failed = "MapVolume.MapPodDevice failed for volume \"v\" : driver d.example left no block device at ";
+    let failed = "MapVolume.MapPodDevice failed for volume \"pv\" : driver d.example left no block device at ";
     until(&volumes, pod.uid(), told(failed)).await;
     assert_eq!(node.calls()[..3], ["stage", "stage", "publish"]);
     assert_eq!(fs::read_link(&link).expect("a link"), all.join("publish/pv/u1"));

@@ -265,7 +265,7 @@ async fn pods_share_a_volume_and_the_last_one_undoes_it() {
     let volumes = life(temp.path(), &node, "ReadWriteOnce");
     volumes.want(&one);
     let failed =
-        "MountVolume.MountDevice failed for volume \"v\" : rpc error: code = Internal desc = no";
+        "MountVolume.MountDevice failed for volume \"pv\" : rpc error: code = Internal desc = no";
     until(&volumes, one.uid(), told(failed)).await;
     let staging = temp.path().join("plugins/kubernetes.io/csi/d.example");
     assert_eq!(std::fs::read_dir(&staging).expect("a directory").count(), 0);
@@ -286,6 +286,34 @@ async fn pods_share_a_volume_and_the_last_one_undoes_it() {
     until(&other, two.uid(), gone).await;
     assert_eq!(node.calls()[5..], ["unpublish", "unstage", "unpublish", "unstage"]);
     assert_eq!(std::fs::read_dir(&staging).expect("a directory").count(), 0);
+}
+
+/// Whoever bound it noted nothing; a driver that undoes it would take it away.
+#[tokio::test]
+async fn a_volume_that_somebody_has_bound_elsewhere_is_not_unstaged() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let node = stager();
+    let one = claimant("u1");
+    let volumes = life(temp.path(), &node, "ReadWriteOnce");
+    volumes.want(&one);
+    until(&volumes, one.uid(), ready).await;
+    let staging = temp.path().join("plugins/kubernetes.io/csi/d.example");
+    let own = std::fs::read_dir(&staging).expect("a directory").next().expect("a volume");
+    let shared = own.expect("an entry").path().join("globalmount");
+    let elsewhere = temp.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).expect("a directory");
+    let place = mounts::Place::directory(&shared).expect("a directory");
+    for target in [&shared, &elsewhere] {
+        mounts::bind(&place, target, mounts::Bind::default()).expect("a bind, as root");
+    }
+    volumes.release(one.uid());
+    until(&volumes, one.uid(), told("is still mounted by other references")).await;
+    assert!(!node.calls().iter().any(|call| call == "unstage"), "{:?}", node.calls());
+    for target in [&elsewhere, &shared] {
+        mounts::unmount(target).expect("an unmount");
+    }
+    until(&volumes, one.uid(), gone).await;
+    assert!(node.calls().iter().any(|call| call == "unstage"), "{:?}", node.calls());
 }
 
 /// By the first pod of each life of the agent, and when it is to be larger.
@@ -326,9 +354,9 @@ async fn a_volume_in_use_grows_with_what_is_written_of_it() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(node.calls()[4..], [asked(2048)], "asked again, once");
     let told: Vec<_> = recorder.all().into_iter().map(|e| (e.reason, e.message)).collect();
-    let failed = "NodeExpandVolume.NodeExpandVolume failed for volume \"v\" : Expander.NodeExpand \
+    let failed = "NodeExpandVolume.NodeExpandVolume failed for volume \"pv\" : Expander.NodeExpand \
                   failed to expand the volume rpc error: code = OutOfRange desc = no";
-    let grown = "MountVolume.NodeExpandVolume succeeded for volume \"v\" n";
+    let grown = "MountVolume.NodeExpandVolume succeeded for volume \"pv\" n";
     assert_eq!(
         told,
         [

@@ -156,7 +156,7 @@ async fn what_cannot_grow_is_told_and_then_used_as_it_is() {
     growing.driver.answers.lock().unwrap().extend(answers);
     let volumes = growing.node.volumes(&one);
     volumes.want(&one);
-    let words = "MountVolume.Setup failed while expanding volume for volume \"v\" : \
+    let words = "MountVolume.Setup failed while expanding volume for volume \"pv\" : \
                  Expander.NodeExpand failed to expand the volume rpc error: code = OutOfRange";
     until(&volumes, one.uid(), told(words)).await;
     until(&volumes, one.uid(), ready).await;

@@ -86,9 +86,9 @@ fn what_pods_ask_for() {
 
 #[test]
 fn what_claims_stand_for() {
-    let nfs = r#""mountOptions":["hard"],"nfs":{"server":"s","path":"/p"}"#;
+    let nfs = r#""mountOptions":["hard","ro","","hard"],"nfs":{"server":"s","path":"/p"}"#;
     let Ok(Resolved::Share(share)) = claimed(nfs) else { panic!("no share") };
-    assert_eq!(share.share.options, ["ro", "hard"]);
+    assert_eq!(share.share.options, ["hard", "ro"]);
     assert!(share.volume == name("pv") && share.persistent, "{share:?}");
     let iscsi = r#""iscsi":{"targetPortal":"p","iqn":"iqn.x","lun":3,"initiatorName":"iqn.me",
         "chapAuthDiscovery":true,"secretRef":{"name":"chap","namespace":"other"}}"#;

@@ -16,8 +16,8 @@ use super::super::super::VolumeMountable;
 use super::super::super::csi::{Access, CsiSpec, Persistent, VolData, attachment_id, rpc_error};
 use super::super::super::devices::{Device, Growth};
 use super::super::super::layout::{PluginName, VolumeName};
-use super::super::Means;
 use super::super::others::others_have;
+use super::super::{Means, host_path};
 use super::CsiError;
 use super::notes::{self, MODE};
 use crate::plugin_manager::CsiDriver;
@@ -99,9 +99,9 @@ pub(super) async fn set_up(
         turn.staged &= !error.lacks_precondition();
         return Err(CsiError::Publish(rpc_error(&error)));
     }
-    means.host.check_host_path(&paths.target, HostPathType::BlockDevice).await.map_err(|_| {
-        CsiError::NoDevice { driver: spec.driver.clone(), path: paths.target.clone() }
-    })?;
+    if !host_path::is(means.host, &paths.target, HostPathType::BlockDevice).await? {
+        return Err(CsiError::NoDevice { driver: spec.driver.clone(), path: paths.target });
+    }
     means.host.bind_file(&paths.target, &paths.bound).await?;
     Ok(VolumeMountable {
         host_path: paths.link,
@@ -182,7 +182,7 @@ pub(super) async fn tear_down(means: &Means<'_>, volume: &VolumeName) -> Result<
             return Ok(means.host.unlink(&paths.link).await?);
         }
     };
-    let driver = means.drivers.get(&data.driver_name).map_err(CsiError::NoDriverLeft)?;
+    let driver = means.drivers.get(&data.driver_name).map_err(CsiError::NoDriverLeftOfDevice)?;
     let mut turn = means.devices.turn(&data.driver_name, &data.volume_handle).await;
     means.host.unmount_all(&paths.bound).await?;
     means.host.unlink(&paths.bound).await?;
@@ -194,6 +194,12 @@ pub(super) async fn tear_down(means: &Means<'_>, volume: &VolumeName) -> Result<
     // Drivers should have removed it; not all do.
     means.host.unlink(&paths.target).await?;
     if !has_others(means, volume).await? {
+        // As upstream: what is bound there may be of an agent that notes nothing else.
+        let bound = means.host.files_in(&paths.global).await?;
+        if !bound.is_empty() {
+            let others = bound.iter().map(|name| paths.global.join(name)).collect();
+            return Err(CsiError::ReferencedDevice { global: paths.global, others });
+        }
         turn.growth = Growth::default();
         if means.host.exists(&paths.staging).await? {
             // Whatever comes of it, it is no longer known to be there.

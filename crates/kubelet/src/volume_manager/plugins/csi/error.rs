@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::super::super::csi::CsiSpec;
 use super::super::super::growth::Failure;
 use super::super::super::plan::Doing;
 use super::super::others::IN_USE;
@@ -14,9 +15,18 @@ pub(in super::super) enum CsiError {
     /// The driver is missing when a volume is made.
     #[error("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {0}")]
     NoDriver(NoDriver),
+    /// The same of a volume that pods share.
+    #[error("kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: {0}")]
+    NoDriverToShare(NoDriver),
+    /// The same of a device.
+    #[error("kubernetes.io/csi: blockMapper.SetUpDevice failed to get CSI client: {0}")]
+    NoDriverOfDevice(NoDriver),
     /// The driver is missing when a volume is undone.
     #[error("kubernetes.io/csi: Unmounter.TearDownAt failed to get CSI client: {0}")]
     NoDriverLeft(NoDriver),
+    /// The same of a device.
+    #[error("kubernetes.io/csi: blockMapper.UnmapPodDevice failed to get CSI client: {0}")]
+    NoDriverLeftOfDevice(NoDriver),
     /// The driver does not say what it can do.
     #[error(
         "kubernetes.io/csi: mounter.SetUpAt failed to determine if the node service has \
@@ -44,6 +54,20 @@ pub(in super::super) enum CsiError {
     /// The driver could not undo the shared mount.
     #[error("kubernetes.io/csi: attacher.UnmountDevice failed: {0}")]
     Unstage(String),
+    /// The shared mount is in somebody's use, of whom nothing is known.
+    #[error(
+        "the device mount path \"{}\" is still mounted by other references [{}]; unmount them, \
+         then the volume is let go",
+        .target.display(), paths(.others)
+    )]
+    Referenced { target: PathBuf, others: Vec<PathBuf> },
+    /// The same of a device.
+    #[error(
+        "the device path \"{}\" is still referenced from other Pods [{}]; unmount and remove \
+         these, then the volume is let go",
+        .global.display(), paths(.others)
+    )]
+    ReferencedDevice { global: PathBuf, others: Vec<PathBuf> },
     /// The driver could not take a device away from a pod.
     #[error("kubernetes.io/csi: blockMapper.unpublishVolumeForBlock failed: {0}")]
     UnpublishDevice(String),
@@ -113,7 +137,20 @@ pub(in super::super) enum CsiError {
     Host(#[from] VolumeError),
 }
 
+fn paths(all: &[PathBuf]) -> String {
+    all.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" ")
+}
+
 impl CsiError {
+    /// The driver is missing that is to make a volume.
+    pub(super) fn no_driver(spec: &CsiSpec, error: NoDriver) -> Self {
+        match &spec.persistent {
+            None => Self::NoDriver(error),
+            Some(_) if spec.is_block() => Self::NoDriverOfDevice(error),
+            Some(_) => Self::NoDriverToShare(error),
+        }
+    }
+
     /// What it means for a volume that could not be grown.
     pub(in super::super) fn growth_failure(&self) -> Failure {
         match self {
@@ -126,8 +163,14 @@ impl CsiError {
 
     /// What was being done, for a device or else a file system.
     pub(in super::super) fn doing(&self, block: bool) -> Doing {
-        let shared =
-            matches!(self, Self::StageSecret(_) | Self::Stage { .. } | Self::OtherLabel(_));
+        let shared = matches!(
+            self,
+            Self::StageSecret(_)
+                | Self::Stage { .. }
+                | Self::OtherLabel(_)
+                | Self::NoDriverToShare(_)
+                | Self::NoDriverOfDevice(_)
+        );
         match (block, shared) {
             (false, false) => Doing::SetUp,
             (false, true) => Doing::MountDevice,

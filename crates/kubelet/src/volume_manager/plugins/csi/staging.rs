@@ -104,6 +104,11 @@ pub(super) async fn unstage(
     device: &mut Device,
 ) -> Result<(), CsiError> {
     let staging = Staging::of(means.root_dir, &driver.name, handle);
+    // As upstream: no note tells of all that may have been bound.
+    let others = means.host.references(&staging.target).await?;
+    if !others.is_empty() {
+        return Err(CsiError::Referenced { target: staging.target, others });
+    }
     // It may be another size, and in nobody's use, when it is mounted again.
     device.growth = Growth::default();
     if notes::read(means, &staging.note)?.is_some() {
