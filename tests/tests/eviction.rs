@@ -104,6 +104,20 @@ fn a_volume_that_is_overfilled_costs_its_pod_and_no_other() -> Result<()> {
     cluster.wait_gone("greedy")
 }
 
+/// Nobody hides files by nesting them deeper than any path can name.
+#[test]
+fn depth_hides_nothing() -> Result<()> {
+    let cluster = Cluster::start()?;
+    let script = "trap 'exit 0' TERM; cd /data; i=0; \
+        while [ $i -lt 3000 ]; do mkdir d && cd -P d || exit 1; i=$((i+1)); done; \
+        dd if=/dev/zero of=file bs=1024 count=4096; echo written; while true; do sleep 0.1; done";
+    let pod = PodManifest::script("deep", script);
+    cluster.create_pod(&with_volume(pod, json!({"sizeLimit": "1Mi"})))?;
+    let message = "Usage of EmptyDir volume \"data\" exceeds the limit \"1Mi\". ";
+    wait_evicted(&cluster, "deep", message)?;
+    Ok(())
+}
+
 #[test]
 fn a_container_may_write_as_much_as_its_limit() -> Result<()> {
     let cluster = Cluster::start()?;

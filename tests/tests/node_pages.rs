@@ -69,3 +69,43 @@ fn a_runtime_that_makes_no_checkpoints_says_so() -> Result<()> {
     assert_eq!(cluster.node.instances()?, before, "nobody was disturbed");
     Ok(())
 }
+
+#[test]
+fn a_uid_in_a_path_means_that_pod_and_no_other() -> Result<()> {
+    let cluster = Cluster::start()?;
+    let script = "trap 'exit 0' TERM; while true; do sleep 0.1; done";
+    let first = cluster.create_pod(&PodManifest::script("web", script).grace(1))?;
+    cluster.node.manifests.put_pod(&PodManifest::script("static", script))?;
+    cluster.wait_ready("web")?;
+    let static_name = format!("static-{}", cluster.node.klet.node_name());
+    let mirror = cluster.wait_ready(&static_name)?;
+    let mirror = mirror["metadata"]["uid"].as_str().context("a mirror without uid")?.to_owned();
+    let own = cluster.api.authority().client("admin", MASTERS, jiff::Timestamp::now())?;
+    let port = cluster.port;
+    let run = |pod: &str, uid: &str| {
+        let identity = Some((own.certificate.as_str(), own.key.as_str()));
+        let path = format!("/run/default/{pod}{uid}/main?cmd=echo%20hi");
+        let answer = https_client::ask(port, "POST", &path, identity, None)?;
+        Ok::<_, anyhow::Error>((answer.status, answer.body.trim().to_owned()))
+    };
+    let ran = || (200, "hi".to_owned());
+    assert_eq!(run("web", "")?, ran());
+    assert_eq!(run("web", &format!("/{first}"))?, ran());
+    assert_eq!(run(&static_name, &format!("/{mirror}"))?, ran(), "a mirror's is its pod's");
+    let refused = run("web", &format!("/{mirror}"))?;
+    assert_eq!((refused.0, refused.1.contains("not found")), (500, true), "{refused:?}");
+
+    // Another pod of that name is another pod.
+    cluster.delete_pod("web", None)?;
+    cluster.wait_gone("web")?;
+    let second = cluster.create_pod(&PodManifest::script("web", script).grace(1))?;
+    cluster.wait_ready("web")?;
+    let refused = run("web", &format!("/{first}"))?;
+    assert_eq!((refused.0, refused.1.contains("not found")), (500, true), "{refused:?}");
+    assert_eq!(run("web", &format!("/{second}"))?, ran());
+    let identity = Some((own.certificate.as_str(), own.key.as_str()));
+    let path = format!("/portForward/default/web/{first}");
+    let answer = https_client::ask(port, "POST", &path, identity, None)?;
+    assert_eq!((answer.status, answer.body.trim()), (404, "pod not found"));
+    Ok(())
+}

@@ -108,8 +108,7 @@ async fn there_is_no_token_for_what_is_gone() -> Result<()> {
     let Case { _dir, admin, tokens, ask, .. } = &case().await?;
     tokens.get(ask).await?;
     admin.call(Call::delete(&format!("{PODS}/web"), json!({"gracePeriodSeconds": 0}))).await?;
-    let uid = ask.pod.as_ref().map(|pod| pod.uid.clone()).context("a pod")?;
-    tokens.delete_pod(&uid);
+    tokens.forget(ask);
     ensure!(tokens.next_refresh(ask).is_none());
     let error = tokens.get(ask).await.expect_err("its pod is gone").to_string();
     ensure!(error == "failed to fetch token: pods \"web\" not found", "{error}");

@@ -226,6 +226,7 @@ fn the_servers_store_is_restored() {
     node.delete_pod("old", false);
     node.settle(SOON);
     node.create_pod(&PodTemplate::steady("new"));
+    node.put_config(Some(2));
     node.settle(SOON);
     node.restore_api(backup);
     node.run_for(MINUTE * 15).settle(SOON);
