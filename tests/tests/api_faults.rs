@@ -61,7 +61,8 @@ fn check_asked(what: &str, asked: &BTreeMap<String, usize>, held: Duration) -> R
     let millis = usize::try_from(held.as_millis())?;
     let limit = (watches + OTHERS) * ATTEMPTS + (PER_MINUTE + cut) * millis / 60_000;
     let total: usize = asked.values().sum();
-    println!("{what}: {total} requests in {} s, of {limit}", held.as_secs());
+    let rate = total * 60_000 / millis.max(1);
+    println!("{what}: {total} requests in {} s, of {limit}; {rate} a minute", held.as_secs());
     ensure!(total <= limit, "{what}: {total} requests in {held:?}, of {limit}: {asked:#?}");
     Ok(())
 }
@@ -96,6 +97,7 @@ fn pods_run_and_statuses_converge_whatever_the_server_does() -> Result<()> {
         // As a server does to whose clock the node's certificate has expired.
         Fault::Answers(401),
         Fault::CutsWatches(Duration::from_secs(1)),
+        Fault::Silent,
     ] {
         front.take_asked();
         front.set(fault);
@@ -113,9 +115,15 @@ fn pods_run_and_statuses_converge_whatever_the_server_does() -> Result<()> {
     }
     // Away altogether, with its memory of what has changed, as when etcd is restarted.
     cluster.api.pause()?;
+    let (knocks, begun) = (cluster.api.count_knocks()?, Instant::now());
     ready = !ready;
     set_ready(&cluster, ready)?;
-    sleep(HELD);
+    sleep(HELD.saturating_sub(begun.elapsed()));
+    let held = begun.elapsed();
+    let connections = BTreeMap::from([("connections".to_owned(), knocks.count())]);
+    drop(knocks);
+    ensure!(connections.values().any(|count| *count > 0), "nobody has asked for the server");
+    check_asked("away", &connections, held)?;
     front.take_asked();
     cluster.api.resume()?;
     let back = Instant::now();

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::{Arg, ArgMatches, Command};
 use kubelet_config::{Disk, Host, Outcome, flags};
 
-use crate::{check, client, run, version};
+use crate::{check, client, proxies, run, version};
 
 const ROOT_EXAMPLES: &str = "\
 Examples:
@@ -72,7 +72,9 @@ fn refuse(error: &clap::Error) -> ExitCode {
 }
 
 fn load(matches: &ArgMatches) -> Outcome {
-    kubelet_config::load_matches(matches, &Disk, &Host::look(&Disk))
+    let mut outcome = kubelet_config::load_matches(matches, &Disk, &Host::look(&Disk));
+    proxies::note(&mut outcome);
+    outcome
 }
 
 fn root() -> Command {

@@ -10,6 +10,7 @@ mod cli;
 mod client;
 mod logging;
 mod process;
+mod proxies;
 mod run;
 mod service_manager;
 mod signals;

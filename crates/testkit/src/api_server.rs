@@ -23,6 +23,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use crate::knocks::Knocks;
+
 /// Makes a handler of another: the place for faults.
 pub type Faults = Arc<dyn Fn(Handler) -> Handler + Send + Sync>;
 
@@ -104,6 +106,11 @@ impl TestApi {
         // A thread that has ended has nothing to stop.
         let _ = stop.send(());
         thread.join().map_err(|_| anyhow!("the API server's thread panicked"))
+    }
+
+    /// Counts connections while it is paused.
+    pub fn count_knocks(&self) -> Result<Knocks> {
+        Knocks::count_at(self.address)
     }
 
     /// Serves again, at the same address.

@@ -32,6 +32,8 @@ pub enum Fault {
     Answers(u16),
     /// It ends watches after this long.
     CutsWatches(Duration),
+    /// It takes every request, and answers none until that is over.
+    Silent,
 }
 
 /// A front that can be told to misbehave. Cheap to clone.
@@ -64,7 +66,12 @@ impl Front {
                         return refusal;
                     }
                     // Before the answer, so that no change goes unnoticed.
-                    let fault = front.0.fault.subscribe();
+                    let mut fault = front.0.fault.subscribe();
+                    while *fault.borrow_and_update() == Fault::Silent {
+                        if fault.changed().await.is_err() {
+                            break;
+                        }
+                    }
                     let answer = handler(head, body, peer).await;
                     if is_watch { cut(answer, fault) } else { answer }
                 })
@@ -165,6 +172,17 @@ mod tests {
         assert_eq!(get("/api/v1/nodes"), 200, "only who writes has a conflict");
         front.set(Fault::CutsWatches(Duration::from_millis(50)));
         assert_eq!(get("/api/v1/pods?watch=true"), 200, "it ends");
+        front.set(Fault::Silent);
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| get("/api/v1/services"));
+            while !front.asked().contains_key("GET /api/v1/services") {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!late.is_finished(), "it is not answered");
+            front.set(Fault::None);
+            assert_eq!(late.join().unwrap(), 200, "until that is over");
+        });
         let asked = front.take_asked();
         assert_eq!((asked["GET /api/v1/pods"], asked["WATCH /api/v1/pods"]), (4, 1));
         assert!(front.take_asked().is_empty());

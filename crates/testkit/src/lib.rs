@@ -33,6 +33,7 @@ pub mod https_client;
 pub mod huge_pages;
 pub mod image;
 pub mod klet;
+pub mod knocks;
 pub mod login;
 pub mod manifest;
 pub mod network_disks;
