@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use testkit::disk::LoopDevice;
 use testkit::{Node, PodManifest};
@@ -24,11 +24,15 @@ fn disk(node: &Node) -> PathBuf {
 /// Mounts that show this directory.
 fn binds_of(dir: &Path) -> Result<usize> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    // A directory's path in its file system is the end of its path; with the directory of
-    // the node it is in, for other nodes have one of its name.
-    let end: PathBuf = dir.iter().skip(dir.iter().count().saturating_sub(2)).collect();
-    let shows =
-        |line: &&str| line.split(' ').nth(3).is_some_and(|at| Path::new(at).ends_with(&end));
+    // Its path in its file system is the end of its path; other nodes have one of its name,
+    // each in a file system of their own.
+    let device = fs::metadata(dir)?.dev();
+    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let name = dir.file_name().context("a directory has a name")?;
+    let shows = |line: &&str| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        fields[2] == device && Path::new(fields[3]).ends_with(name)
+    };
     Ok(mounts.lines().filter(shows).count())
 }
 

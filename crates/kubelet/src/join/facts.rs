@@ -110,7 +110,7 @@ impl NodeFactsReader {
             version: asked.version.clone(),
             // As it said last: a runtime that is away has not lost them.
             handlers: state.handlers.iter().map(handler).collect(),
-            supplemental_groups_policy: state.strict_groups,
+            supplemental_groups_policy: state.groups_policy,
         }
     }
 

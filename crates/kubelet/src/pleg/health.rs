@@ -43,8 +43,8 @@ impl Relister {
                     state.network_problem = ready::without_network(&status);
                     state.recursive_read_only = recursive_read_only(&status);
                     let features = status.features.as_ref();
-                    let strict = features.is_some_and(|f| f.supplemental_groups_policy);
-                    state.strict_groups = Some(strict);
+                    state.groups_policy = features.map(|f| f.supplemental_groups_policy);
+                    state.strict_groups = Some(state.groups_policy == Some(true));
                 });
             }
             Err(error) => {

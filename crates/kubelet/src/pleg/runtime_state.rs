@@ -31,6 +31,8 @@ pub struct RuntimeState {
     /// It can give a process the groups that its pod names, and no others; `None` until
     /// it has answered.
     pub strict_groups: Option<bool>,
+    /// The same in its own words: a runtime that tells of no features has none.
+    pub groups_policy: Option<bool>,
     /// Counts recoveries: a change means earlier failures say nothing any more.
     pub recoveries: u64,
 }
