@@ -51,7 +51,7 @@ fn crash_after_staging(fault: Fault, loses: bool) -> Result<()> {
     driver.inject(Rpc::NodePublishVolume, fault);
     let read = "echo got $(cat /data/word); echo second >>/data/word";
     node.manifests.put_pod(&claimant("web", read))?;
-    let told = "MountVolume.SetUp failed for volume \"data\" : rpc error: code = Unavailable";
+    let told = "MountVolume.SetUp failed for volume \"pv\" : rpc error: code = Unavailable";
     let pod = node.wait_pod("web", "to tell of the crash", |pod| {
         let condition = pod.condition("PodReadyToStartContainers");
         condition.is_ok_and(|condition| condition.message.contains(told))
