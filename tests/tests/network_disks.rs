@@ -128,7 +128,7 @@ fn pods_share_what_a_server_exports() -> Result<()> {
     let reader = node.pod("reader")?.uid;
     let asked = disks.mounted()?;
     let by_claim = format!(
-        "-t nfs -o ro,nfsvers=4.1,hard files:/exports/data {}/pods/{reader}/volumes/\
+        "-t nfs -o hard,nfsvers=4.1,ro files:/exports/data {}/pods/{reader}/volumes/\
          kubernetes.io~nfs/pv",
         node.klet.root_dir().display()
     );
