@@ -121,6 +121,22 @@ impl State {
         }
     }
 
+    /// The last container of a pod without a ready sandbox is removed, as of an orphan whose
+    /// manifest could not be read: volumes that were undone before are not missed. A later
+    /// life of the agent may read the manifest, and run it anew (seed 398).
+    pub(crate) fn forget_undone_volumes(&mut self, uid: &str) {
+        let lasts = self.objects.containers.values().any(|container| container.uid() == uid)
+            || self.objects.sandboxes.values().any(|s| s.uid() == uid && s.ready);
+        if lasts {
+            return;
+        }
+        let dir = Path::new(PODS).join(uid);
+        let known = std::mem::take(&mut self.volume_history.known);
+        let stays = |path: &Path, which| !path.starts_with(&dir) || self.which(path) == which;
+        let known = known.into_iter().filter(|(path, which)| stays(path, *which)).collect();
+        self.volume_history.known = known;
+    }
+
     /// A pod whose time is up gives its volumes back. Another life of the agent may find
     /// that it has time left, by a clock that was set back or by the sandboxes that are
     /// left, and run it anew with empty volumes. Upstream counts from its own start then,

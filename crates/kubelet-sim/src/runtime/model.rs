@@ -470,6 +470,7 @@ impl State {
         self.note_removed(&container);
         self.objects.names.remove(&container.reserved);
         self.note(container.pod(), format!("container {} removed", short(id)));
+        self.forget_undone_volumes(container.uid());
         self.announce(id, container.uid(), RuntimeEventKind::Deleted);
     }
 
