@@ -191,7 +191,8 @@ fn a_token_becomes_a_node_of_a_stock_cluster() -> Result<()> {
     node.klet.drop_flag("kubeconfig");
     node.klet.add_flag("kubeconfig", &dir.path().join("made-by-klet.conf"));
     node.klet.add_flag("bootstrap-kubeconfig", &bootstrap);
-    node.klet.configure(json!({"rotateCertificates": true, "serverTLSBootstrap": true}))?;
+    node.klet.add_switch("rotate-certificates");
+    node.klet.add_switch("rotate-server-certificates");
     node.klet.launch()?;
     plane.wait_until_ready("node", "n1", &node)?;
 
