@@ -8,7 +8,7 @@ use rustix::io::Errno;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MountsError {
     /// A system call was refused.
-    #[error("cannot {operation} {}: {source}{}", .path.display(), advice(*.source))]
+    #[error("cannot {operation} {}: {source}{}", shown(.path), advice(*.source))]
     Call {
         /// What was tried.
         operation: &'static str,
@@ -29,7 +29,7 @@ pub enum MountsError {
     /// A file system was refused.
     #[error(
         "cannot mount {fs_type} on {}: {source}{}{}",
-        .target.display(), said(.log), mount_advice(*.source)
+        shown(.target), said(.log), mount_advice(*.source)
     )]
     Mount {
         /// Which kind.
@@ -45,16 +45,28 @@ pub enum MountsError {
     #[error(
         "cannot unmount {}: it is in use; end the processes that have files open there (fuser -m \
          lists them), then try again",
-        .path.display()
+        shown(.path)
     )]
     Busy {
         /// Which mount.
         path: PathBuf,
     },
+    /// The machine has nothing to keep a device open with.
+    #[error(
+        "cannot keep the device {} open: there are no loop devices on this node ({source}); load \
+         the kernel's module `loop`, and let a sandbox around the agent see /dev/loop-control",
+        .path.display()
+    )]
+    NoLoopDevices {
+        /// Which device.
+        path: PathBuf,
+        /// Why not.
+        source: Errno,
+    },
     /// A mount is in the way of a removal.
     #[error(
         "will not remove {}: something is mounted there; unmount it first, then try again",
-        .path.display()
+        shown(.path)
     )]
     MountInside {
         /// Where.
@@ -64,7 +76,7 @@ pub enum MountsError {
     #[error(
         "will not remove {}: it is no directory, and may be data of a volume; save what is \
          needed, remove it, and the rest goes",
-        .path.display()
+        shown(.path)
     )]
     FileInside {
         /// Which.
@@ -74,7 +86,7 @@ pub enum MountsError {
     #[error(
         "{} leads out of the volume {}, by a symbolic link or by '..'; point the link to a \
          relative path inside the volume",
-        .sub_path.display(), .volume.display()
+        shown(.sub_path), shown(.volume)
     )]
     LeavesVolume {
         /// The volume.
@@ -83,7 +95,7 @@ pub enum MountsError {
         sub_path: PathBuf,
     },
     /// A path that cannot be used.
-    #[error("cannot use the path {}: it {why}; give another path", .path.display())]
+    #[error("cannot use the path {}: it {why}; give another path", shown(.path))]
     BadPath {
         /// Which.
         path: PathBuf,
@@ -93,7 +105,7 @@ pub enum MountsError {
     /// Directories nested deeper than anyone needs.
     #[error(
         "directories below {} are nested more than {limit} deep; remove some of them",
-        .path.display()
+        shown(.path)
     )]
     TooDeep {
         /// The tree.
@@ -105,14 +117,14 @@ pub enum MountsError {
     #[error(
         "{} keeps filling up while it is removed; end the processes that write to it, then try \
          again",
-        .path.display()
+        shown(.path)
     )]
     KeepsFilling {
         /// Which.
         path: PathBuf,
     },
     /// More text than the kernel should have.
-    #[error("{} is longer than {limit} bytes; unmount what is not needed", .path.display())]
+    #[error("{} is longer than {limit} bytes; unmount what is not needed", shown(.path))]
     TooLong {
         /// Which file.
         path: PathBuf,
@@ -174,6 +186,16 @@ impl<T> Context<T> for Result<T, Errno> {
 /// The operation whose absence means an old kernel.
 pub(crate) const OPEN: &str = "open";
 
+/// A path for a message: whoever names files in a volume writes no lines of the log, nor
+/// to a terminal.
+pub(crate) fn shown(path: &Path) -> String {
+    let mut text = String::new();
+    for c in path.to_string_lossy().chars() {
+        if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+    }
+    text
+}
+
 fn said(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!(" ({log})") }
 }
@@ -224,6 +246,15 @@ mod tests {
         assert!(text(error).contains("run Linux 5.6 or later"));
         let error = Err::<(), _>(Errno::NOENT).context(OPEN, path).unwrap_err();
         assert!(error.is_not_found());
+    }
+
+    #[test]
+    fn names_of_files_write_no_lines() {
+        let path = PathBuf::from("/v/a\nERROR all is lost\x1b[2J\r\u{9b}é b");
+        let wanted = r"will not remove /v/a\nERROR all is lost\u{1b}[2J\r\u{9b}é b: something";
+        assert!(text(MountsError::mount_inside(&path)).starts_with(wanted));
+        let error = Err::<(), _>(Errno::NOENT).context(OPEN, &path).unwrap_err();
+        assert!(!text(error).contains(char::is_control));
     }
 
     #[test]

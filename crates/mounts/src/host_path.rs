@@ -11,7 +11,7 @@ use std::str::FromStr;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use crate::error::{Context, MountsError};
+use crate::error::{Context, MountsError, shown};
 use crate::place::{LIST, facts, open_inside, resolve};
 
 /// What a path should be.
@@ -39,10 +39,10 @@ pub enum HostPathType {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostPathError {
     /// It has an element `..`.
-    #[error("invalid HostPath `{}`: must not contain '..'", .0.display())]
+    #[error("invalid HostPath `{}`: must not contain '..'", shown(.0))]
     Backsteps(PathBuf),
     /// It is something else.
-    #[error("hostPath type check failed: {} is not a {wanted}", .path.display())]
+    #[error("hostPath type check failed: {} is not a {wanted}", shown(.path))]
     Mismatch {
         /// Which.
         path: PathBuf,

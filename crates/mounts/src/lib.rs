@@ -15,6 +15,7 @@
 
 mod bind;
 mod error;
+pub mod held;
 pub mod host_path;
 mod make_dir;
 pub mod mount;
@@ -25,6 +26,7 @@ mod read;
 mod remove;
 mod remove_dirs;
 pub mod sub_path;
+mod sys;
 pub mod table;
 mod unmount;
 mod usage;

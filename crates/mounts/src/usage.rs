@@ -82,7 +82,7 @@ impl Visitor for Count<'_> {
 }
 
 /// Room of a file system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Space {
     /// Bytes that others than root may still use.
     pub available: u64,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use mounts::mount::{Tmpfs, tmpfs};
 use mounts::{Beginning, read_inside};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use support::{Swapper, World};
+use support::{Enemy, World};
 
 const ROUNDS_MAX: usize = 500_000;
 const SEEN_MIN: usize = 200;
@@ -108,7 +108,7 @@ fn a_swapped_link_never_leads_out() {
     world.file("volume/dir/file", "mine");
     let link = volume.join("link");
     symlink(&canary.root, &link).unwrap();
-    let swapper = Swapper::new(volume.join("dir"), link).started();
+    let swapper = Enemy::swapping(volume.join("dir"), link).started();
     let (mut mine, mut refused) = (0, 0);
     for _ in 0..ROUNDS_MAX {
         match read(&volume, "dir/file") {
@@ -123,5 +123,5 @@ fn a_swapped_link_never_leads_out() {
             return;
         }
     }
-    panic!("no race was run: {mine} reads, {refused} refused, {} swaps", swapper.swaps());
+    panic!("no race was run: {mine} reads, {refused} refused, {} swaps", swapper.hits());
 }

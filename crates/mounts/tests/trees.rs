@@ -203,3 +203,47 @@ fn progress_is_heard_on_the_way() {
     own(&world.at("volume"), GROUP, ChangePolicy::Always, &mut |count| heard.push(count)).unwrap();
     assert_eq!(heard, (1..=101).collect::<Vec<u64>>());
 }
+
+/// The table of mounts writes some bytes of a name as numbers, and others as they are.
+#[test]
+fn a_mount_with_an_odd_name_is_found_in_small_large_and_deep_trees() {
+    let Some(world) = World::new() else { return };
+    let canary = world.canary();
+    let deep = "d/".repeat(40);
+    for name in ["a\nb", "a b\t", "\\012", "\x1b[2J", "#a", "(deleted)", "é\u{feff}"] {
+        for (files, above) in [(0, ""), (600, ""), (0, deep.as_str())] {
+            let dir = world.dir("tree");
+            (0..files).for_each(|file| drop(world.file(&format!("tree/{file}"), "")));
+            let point = world.dir(&format!("tree/{above}{name}"));
+            bind(&Place::follow(&canary.root).unwrap(), &point, Bind::default()).unwrap();
+            let error = remove_tree(&dir).unwrap_err();
+            assert_eq!(error, MountsError::MountInside { path: point.clone() }, "{name:?}");
+            assert!(!error.to_string().contains(char::is_control), "{name:?}");
+            assert!(files == 0 || world.at("tree/0").exists(), "nothing went before");
+            unmount(&point).unwrap();
+            remove_tree(&dir).unwrap();
+            canary.assert_untouched();
+        }
+    }
+}
+
+/// What a container with every privilege can leave behind.
+#[test]
+fn pipes_sockets_and_devices_are_measured_given_and_removed() {
+    use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+    let Some(world) = World::new() else { return };
+    let dir = world.dir("tree/deep");
+    let mode = Mode::from_raw_mode(0o600);
+    for (name, kind, device) in [
+        ("pipe", FileType::Fifo, 0),
+        ("terminals", FileType::CharacterDevice, makedev(5, 2)),
+        ("none", FileType::BlockDevice, makedev(4_000, 1)),
+    ] {
+        mknodat(CWD, dir.join(name), kind, mode, device).unwrap();
+    }
+    let _socket = std::os::unix::net::UnixListener::bind(dir.join("socket")).unwrap();
+    assert_eq!(own_all(&world.at("tree"), GROUP).processed, 6);
+    assert_eq!(mounts::usage(&world.at("tree")).unwrap().inodes, 6);
+    remove_tree(&world.at("tree")).unwrap();
+    assert!(!world.at("tree").exists());
+}

@@ -55,6 +55,9 @@ impl World {
         self.file("canary/file", "sacred");
         self.file("canary/deep/er/file", "sacred too");
         self.file("canary/..2020_01_01_00_00_00.1/file", "looks like ours");
+        // What is published, and what is made in a volume.
+        self.file("canary/a", "sacred");
+        self.file("canary/b/c", "sacred");
         symlink("file", root.join("link")).unwrap();
         for (path, mode) in [("canary", 0o700), ("canary/deep", 0o701), ("canary/file", 0o604)] {
             fs::set_permissions(self.at(path), fs::Permissions::from_mode(mode)).unwrap();
@@ -90,8 +93,9 @@ impl Canary {
     }
 }
 
-/// Inode, mode, owner, group and content or link target, by path.
-type Facts = BTreeMap<PathBuf, (u64, u32, u32, u32, Vec<u8>)>;
+/// Inode, mode, owner, group, last change and content or link target, by path. A directory
+/// is changed by what is made in it, even if that is taken away again.
+type Facts = BTreeMap<PathBuf, (u64, u32, u32, u32, (i64, i64), Vec<u8>)>;
 
 pub fn facts(root: &Path) -> Facts {
     let mut found = Facts::new();
@@ -106,52 +110,59 @@ pub fn facts(root: &Path) -> Facts {
         } else {
             fs::read(&path).unwrap()
         };
-        found.insert(path, (meta.ino(), meta.mode(), meta.uid(), meta.gid(), content));
+        let changed = (meta.ctime(), meta.ctime_nsec());
+        found.insert(path, (meta.ino(), meta.mode(), meta.uid(), meta.gid(), changed, content));
     }
     found
 }
 
-/// A thread that keeps swapping pairs of names until dropped.
-pub struct Swapper {
+/// A thread that does its worst until dropped.
+pub struct Enemy {
     stop: Arc<AtomicBool>,
-    swaps: Arc<AtomicU64>,
+    hits: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Swapper {
-    pub fn new(one: PathBuf, other: PathBuf) -> Self {
-        Self::of(vec![(one, other)])
-    }
-
-    pub fn of(pairs: Vec<(PathBuf, PathBuf)>) -> Self {
-        let (stop, swaps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (stopped, count) = (stop.clone(), swaps.clone());
+impl Enemy {
+    /// `attack` says how often it did what it wanted.
+    pub fn new(mut attack: impl FnMut() -> u64 + Send + 'static) -> Self {
+        let (stop, hits) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, count) = (stop.clone(), hits.clone());
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                for (one, other) in &pairs {
-                    if renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).is_ok() {
-                        count.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
+                count.fetch_add(attack(), Ordering::Relaxed);
             }
         });
-        Self { stop, swaps, thread: Some(thread) }
+        Self { stop, hits, thread: Some(thread) }
+    }
+
+    /// Keeps swapping two names.
+    pub fn swapping(one: PathBuf, other: PathBuf) -> Self {
+        Self::swapping_all(vec![(one, other)])
+    }
+
+    /// Keeps swapping pairs of names.
+    pub fn swapping_all(pairs: Vec<(PathBuf, PathBuf)>) -> Self {
+        let swap = |(one, other): &(PathBuf, PathBuf)| {
+            renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).is_ok()
+        };
+        Self::new(move || pairs.iter().filter(|pair| swap(pair)).count() as u64)
     }
 
     /// Returns once the thread is at work.
     pub fn started(self) -> Self {
-        while self.swaps() == 0 {
+        while self.hits() == 0 {
             std::thread::yield_now();
         }
         self
     }
 
-    pub fn swaps(&self) -> u64 {
-        self.swaps.load(Ordering::Relaxed)
+    pub fn hits(&self) -> u64 {
+        self.hits.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Swapper {
+impl Drop for Enemy {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
