@@ -56,10 +56,10 @@ impl Api {
         let lifetime = lifetime.map_or(LIFETIME, |s| Duration::from_secs(s.min(LIFETIME_MAX)));
         let watcher = match self.store.watch(&target.stored.storage(), &target.namespace, start) {
             Ok(watcher) => watcher,
-            Err(error) => return refused(&target.error("", error)),
+            Err(error) => return Ok(refused(&target.error("", error))),
         };
         if initial == Some(true) && revision > watcher.revision {
-            return Err(ApiError::too_large_revision(revision, watcher.revision));
+            return Ok(refused(&ApiError::too_large_revision(revision, watcher.revision)));
         }
         let now = Instant::now();
         let lines = Lines {
@@ -97,12 +97,9 @@ fn check_initial(initial: Option<bool>, matching: &str) -> Result<(), ApiError> 
 
 /// A watch that cannot start where it was told to says so as its only event, as
 /// upstream's does.
-fn refused(error: &ApiError) -> Result<Response, ApiError> {
-    if error.code != 410 {
-        return Err(error.clone());
-    }
+fn refused(error: &ApiError) -> Response {
     let line = line("ERROR", &error.status());
-    Ok(response::stream(stream::iter([line])))
+    response::stream(stream::iter([line]))
 }
 
 fn line(kind: &str, object: &Value) -> Bytes {
@@ -163,7 +160,8 @@ impl Lines {
                 }
                 Some(Signal::Progress(revision)) => {
                     self.ended = self.ending;
-                    if self.bookmarks {
+                    // What a watch began with is no news.
+                    if self.bookmarks && revision > self.watcher.after {
                         return Some(self.bookmark(revision, false));
                     }
                 }

@@ -207,9 +207,11 @@ impl Store {
     }
 
     /// Follows the changes of a resource, in one namespace or, if it is empty, in all.
+    /// Who starts after a revision that does not exist yet hears nothing until then, as
+    /// upstream's watch cache has it.
     ///
     /// # Errors
-    /// [`StoreError::Expired`] and [`StoreError::Ahead`].
+    /// [`StoreError::Expired`].
     pub fn watch(
         self: &Arc<Self>,
         resource: &str,
@@ -217,7 +219,7 @@ impl Store {
         start: Start,
     ) -> Result<Watcher, StoreError> {
         let mut inner = self.lock();
-        let mut first = Vec::new();
+        let (mut first, mut after) = (Vec::new(), inner.revision);
         match start {
             Start::WithObjects => {
                 let objects = inner.range(resource, namespace);
@@ -227,7 +229,8 @@ impl Store {
             }
             Start::Now => {}
             Start::After(revision) => {
-                inner.check_revision(revision)?;
+                inner.check_revision(revision.min(inner.revision))?;
+                after = revision;
                 let missed = inner.history.oldest_first(revision);
                 first.extend(missed.filter(|c| c.concerns(resource, namespace)).cloned());
             }
@@ -237,7 +240,7 @@ impl Store {
         let (queue, receiver) = watcher::queue(id, resource, namespace);
         inner.watchers.push(queue);
         let revision = inner.revision;
-        Ok(Watcher::new(Arc::clone(self), id, revision, first, receiver))
+        Ok(Watcher::new(Arc::clone(self), id, revision, after, first, receiver))
     }
 
     /// Forgets changes up to a revision: who asks for them gets `Expired`.
@@ -247,12 +250,14 @@ impl Store {
         inner.history.forget(revision);
     }
 
-    /// Goes back to what was stored at a revision, which is the newest again: as when
-    /// etcd is restored from a snapshot. Ends every watch.
+    /// Goes back to what was stored at a revision, as when etcd is restored from a
+    /// snapshot. Ends every watch. Revisions go on from there, which makes another history
+    /// of the same numbers, or so many later: then all before is forgotten, as
+    /// `etcdutl snapshot restore --bump-revision --mark-compacted` does.
     ///
     /// # Errors
     /// [`StoreError::Expired`] and [`StoreError::Ahead`].
-    pub fn roll_back(&self, to: u64) -> Result<(), StoreError> {
+    pub fn roll_back(&self, to: u64, bump: u64) -> Result<(), StoreError> {
         let mut inner = self.lock();
         inner.check_revision(to)?;
         for change in inner.history.take_newer(to) {
@@ -263,7 +268,10 @@ impl Store {
                 None => drop(objects.remove(&place)),
             }
         }
-        inner.revision = to;
+        inner.revision = to + bump;
+        if bump > 0 {
+            inner.history.forget(to + bump);
+        }
         inner.changed.values_mut().for_each(|changed| *changed = (*changed).min(to));
         inner.watchers.clear();
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use serde_json::json;
 
 use super::*;
@@ -57,14 +58,34 @@ fn a_restored_store_knows_nothing_of_what_came_after() {
     let b = store.get(&key("b")).unwrap();
     store.delete(&key("b"), b.revision).unwrap();
     store.create(&key("c"), json!({})).unwrap();
-    assert!(matches!(store.roll_back(9), Err(StoreError::Ahead { .. })));
-    store.roll_back(3).unwrap();
+    assert!(matches!(store.roll_back(9, 0), Err(StoreError::Ahead { .. })));
+    store.roll_back(3, 0).unwrap();
     let now = store.list("pods", "");
     assert_eq!((names(&now), now.revision), (vec!["a", "b"], 3));
     assert_eq!(now.items[0].1.value()["v"], 1);
-    assert!(matches!(store.watch("pods", "", Start::After(4)), Err(StoreError::Ahead { .. })));
+    // Who knows more than the store waits in silence until the store knows as much.
+    let mut ahead = store.watch("pods", "", Start::After(4)).unwrap();
     assert_eq!(store.create(&key("d"), json!({})).unwrap().revision, 4);
     assert_eq!(names(&store.list_at("pods", "", 2).unwrap()), ["a"]);
+    store.create(&key("e"), json!({})).unwrap();
+    let heard = ahead.next().now_or_never().flatten();
+    assert!(matches!(heard, Some(Signal::Change(change)) if change.key.name == "e"));
+}
+
+#[test]
+fn a_store_restored_with_later_revisions_has_forgotten_the_past() {
+    let store = Arc::new(Store::new(10));
+    for name in ["a", "b", "c"] {
+        store.create(&key(name), json!({})).unwrap();
+    }
+    store.roll_back(3, 1000).unwrap();
+    let now = store.list("pods", "");
+    assert_eq!((names(&now), now.revision), (vec!["a", "b"], 1003));
+    for revision in [3, 4, 1002] {
+        let expired = StoreError::Expired { asked: revision, oldest: 1003 };
+        assert_eq!(store.watch("pods", "", Start::After(revision)).unwrap_err(), expired);
+    }
+    assert_eq!(store.create(&key("d"), json!({})).unwrap().revision, 1004);
 }
 
 #[test]

@@ -62,6 +62,9 @@ pub struct Watcher {
     receiver: mpsc::Receiver<Signal>,
     /// The revision at which it subscribed.
     pub revision: u64,
+    /// The revision after which it follows; later than any there is if it was told of one
+    /// that does not exist yet. Nothing is told up to there.
+    pub after: u64,
 }
 
 impl Watcher {
@@ -69,10 +72,11 @@ impl Watcher {
         store: Arc<Store>,
         id: u64,
         revision: u64,
+        after: u64,
         first: Vec<Arc<Change>>,
         receiver: mpsc::Receiver<Signal>,
     ) -> Self {
-        Self { store, id, first: first.into(), receiver, revision }
+        Self { store, id, first: first.into(), receiver, revision, after }
     }
 
     /// The next of what was there or had happened when it subscribed.
@@ -85,7 +89,12 @@ impl Watcher {
         if let Some(change) = self.first.pop_front() {
             return Some(Signal::Change(change));
         }
-        self.receiver.recv().await
+        loop {
+            match self.receiver.recv().await? {
+                Signal::Change(change) if change.object.revision <= self.after => {}
+                signal => return Some(signal),
+            }
+        }
     }
 
     /// Has [`Signal::Progress`] told after all that happened before this call.

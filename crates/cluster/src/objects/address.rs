@@ -4,9 +4,8 @@
 
 use std::fmt;
 
-use api_client::path;
+use api_client::{Selection, path};
 use kubelet_model::{ObjectKey, ObjectKind, quote};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 /// How objects of a resource are kept up to date.
@@ -134,11 +133,12 @@ impl Address {
         path(self.resource.api, &self.namespace, &[self.resource.plural, &self.name])
     }
 
-    /// Path of a list that holds the object alone.
-    pub(super) fn list_path(&self) -> String {
-        let path = path(self.resource.api, &self.namespace, &[self.resource.plural]);
-        let selector = format!("metadata.name={}", escaped(&self.name));
-        format!("{path}?fieldSelector={}", encoded(&selector))
+    /// A selection that holds the object alone.
+    pub(super) fn selection(&self) -> Selection {
+        Selection {
+            path: path(self.resource.api, &self.namespace, &[self.resource.plural]),
+            query: vec![("fieldSelector", format!("metadata.name={}", escaped(&self.name)))],
+        }
     }
 
     /// Is it this object, and no other that a server sent?
@@ -175,11 +175,6 @@ fn escaped(value: &str) -> String {
     out
 }
 
-/// A value of a query.
-pub(super) fn encoded(value: &str) -> String {
-    utf8_percent_encode(value, NON_ALPHANUMERIC).to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,10 +186,9 @@ mod tests {
         assert_eq!(path(RUNTIME_CLASSES, "", "r"), "/apis/node.k8s.io/v1/runtimeclasses/r");
         assert_eq!(path(VOLUMES, "", "../x"), "/api/v1/persistentvolumes/..%2Fx");
         let at = Address::new(CONFIG_MAPS, "ns", "a,b=c");
-        assert_eq!(
-            at.list_path(),
-            "/api/v1/namespaces/ns/configmaps?fieldSelector=metadata%2Ename%3Da%5C%2Cb%5C%3Dc"
-        );
+        let alone = at.selection();
+        assert_eq!(alone.path, "/api/v1/namespaces/ns/configmaps");
+        assert_eq!(alone.query, [("fieldSelector", r"metadata.name=a\,b\=c".to_owned())]);
         assert_eq!(at.not_found(), "configmap \"a,b=c\" not found");
         assert_eq!(at.to_string(), "configmap ns/a,b=c");
     }

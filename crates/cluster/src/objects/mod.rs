@@ -9,7 +9,6 @@
 mod address;
 mod decode;
 mod entry;
-mod follow;
 mod lanes;
 mod run;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api_client::{ApiError, Call, Spread};
+use api_client::{ApiError, Call, Follower, News, Spread};
 use futures_util::StreamExt as _;
 use futures_util::future::{AbortHandle, Abortable, abortable};
 use futures_util::stream::FuturesUnordered;
@@ -19,16 +19,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::entry::{Answer, Doing, Entry, ReadPlan, Way, idle_max, is_immutable, is_unsettled};
-use super::follow::{Follow, Seen};
 use super::lanes::{Connect, Lanes};
 use super::{Address, Listener, Read, Settings, Trouble, Use, Wanted};
 
+/// Time after which the server ends a watch, before it is spread: longer than elsewhere, as
+/// there are as many watches as pods name objects. Upstream: watch_based_manager.go.
+const WATCH_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// Pause between looks for watches without readers, while there are such.
 const IDLE_EVERY: Duration = Duration::from_secs(60);
 
 /// What has come of something that was under way.
 enum Outcome {
-    Seen(Box<Follow>, Seen),
+    Heard(Box<Follower>, News),
     Asked(Result<Value, ApiError>),
     Rested,
 }
@@ -147,8 +149,9 @@ impl Objects {
                 (entry.synced, entry.failing) = (false, None);
                 let (lane, api) = self.lanes.enter();
                 let begun = entry.answer.is_some();
-                let follow = Follow::new(api, at.clone(), begun, Arc::clone(&self.spread));
-                self.follow(at, lane, Box::new(follow));
+                let follower = Follower::new(api, at.selection(), Arc::clone(&self.spread));
+                let follower = follower.with_watches_of(WATCH_LIMIT).begun(begun);
+                self.follow(at, lane, Box::new(follower));
             }
             Way::Cached | Way::Live => {
                 let mut path = at.path();
@@ -165,10 +168,10 @@ impl Objects {
     }
 
     /// Waits for the next news of a watch.
-    fn follow(&mut self, at: &Address, lane: usize, mut follow: Box<Follow>) {
+    fn follow(&mut self, at: &Address, lane: usize, mut follower: Box<Follower>) {
         let stop = self.push(at, async move {
-            let seen = follow.next().await;
-            Outcome::Seen(follow, seen)
+            let news = follower.next().await;
+            Outcome::Heard(follower, news)
         });
         self.set(at, Doing::Watching(lane, stop));
     }
@@ -224,18 +227,24 @@ impl Objects {
 
     fn note(&mut self, at: Address, outcome: Outcome) {
         match outcome {
-            Outcome::Seen(follow, seen) => self.note_seen(&at, follow, seen),
+            Outcome::Heard(follower, news) => self.note_news(&at, follower, news),
             Outcome::Asked(answer) => self.note_answer(&at, answer),
             Outcome::Rested => self.begin(&at),
         }
     }
 
-    fn note_seen(&mut self, at: &Address, follow: Box<Follow>, seen: Seen) {
+    /// Takes news of the object; what a server tells of others is no news.
+    fn note_news(&mut self, at: &Address, follower: Box<Follower>, news: News) {
         let mut settled = false;
-        match seen {
-            Seen::Present(object) => settled = self.present(at, object),
-            Seen::Absent => self.absent(at, at.not_found()),
-            Seen::Failing(error) => {
+        match news {
+            News::All(objects) => match objects.into_iter().find(|object| at.names(object)) {
+                Some(object) => settled = self.present(at, object),
+                None => self.absent(at, at.not_found()),
+            },
+            News::Put(object) if at.names(&object) => settled = self.present(at, object),
+            News::Gone(object) if at.names(&object) => self.absent(at, at.not_found()),
+            News::Put(_) | News::Gone(_) => {}
+            News::Failing(error) => {
                 tracing::debug!(object = %at, %error, "object cannot be watched for now");
                 self.fail(at, error);
             }
@@ -245,7 +254,7 @@ impl Objects {
             self.stop(at, Doing::Settled);
         } else if let Some(Entry { doing: Doing::Watching(lane, _), .. }) = self.entries.get(at) {
             let lane = *lane;
-            self.follow(at, lane, follow);
+            self.follow(at, lane, follower);
         }
         self.answer_readers(at);
     }

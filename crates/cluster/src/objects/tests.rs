@@ -35,9 +35,9 @@ impl Watching for FakeWatch {
     }
 }
 
-/// `/api/v1/namespaces/ns/configmaps?fieldSelector=metadata%2Ename%3Da&…` names `…/a`.
+/// `/api/v1/namespaces/ns/configmaps?fieldSelector=metadata.name%3Da&…` names `…/a`.
 fn named(path: &str) -> String {
-    let (list, query) = path.split_once("?fieldSelector=metadata%2Ename%3D").unwrap();
+    let (list, query) = path.split_once("?fieldSelector=metadata.name%3D").unwrap();
     format!("{list}/{}", query.split('&').next().unwrap())
 }
 
@@ -61,7 +61,9 @@ impl Fake {
 
     fn delete(&self, path: &str) {
         let mut state = self.0.lock().unwrap();
-        let object = state.objects.remove(path).unwrap();
+        let mut object = state.objects.remove(path).unwrap();
+        state.revision += 1;
+        object["metadata"]["resourceVersion"] = state.revision.to_string().into();
         state.tell(path, WatchEvent { change: Change::Deleted, object });
     }
 
@@ -258,6 +260,12 @@ async fn an_object_is_watched_while_it_is_wanted() {
         case.server.put(A, json!({"data": {"k": "1"}}));
         settle().await;
         assert_eq!(case.read(&a).await, "ok");
+        // What a server tells of others is no news.
+        let other = json!({"metadata": {"name": "b", "namespace": "ns", "resourceVersion": "1"}});
+        for change in [Change::Modified, Change::Deleted] {
+            let event = WatchEvent { change, object: other.clone() };
+            case.server.0.lock().unwrap().tell(A, event);
+        }
         case.server.put(A, json!({"data": {"k": "2"}}));
         case.server.delete(A);
         settle().await;
