@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn request(name: &str, created: i64) -> Request {
-        let (key, _) = keys::make("ED25519").unwrap();
+        let key = keys::make("ED25519", &|| false).unwrap().key;
         Request { key, name: ("ns".to_owned(), name.to_owned()), created: at(created) }
     }
 

@@ -6,6 +6,7 @@
 //! when a pod may start. Nothing survives a restart: every certificate is asked for anew
 //! then, as upstream does. Upstream: pkg/kubelet/podcertificate.
 
+mod aside;
 mod keys;
 mod lifecycle;
 mod parse;
@@ -21,7 +22,8 @@ use kubelet_model::ObjectKey;
 use kubelet_model::certificate::CertificateAsk;
 use tokio::sync::watch;
 
-pub use keys::{KeyError, PrivateKey};
+pub use aside::{KeyMaker, ThreadedKeys};
+pub use keys::{KeyError, NewKey, PrivateKey};
 pub use run::Keeper;
 
 /// What is asked for: keys of [`CertificateAsk`].
@@ -86,6 +88,8 @@ pub struct Parts {
     pub asked: watch::Receiver<Asked>,
     /// Who is told.
     pub listener: Arc<dyn Listener>,
+    /// Makes the keys.
+    pub keys: Arc<dyn KeyMaker>,
     /// What time it is.
     pub clock: Clock,
     /// Spreads pauses and refreshes.

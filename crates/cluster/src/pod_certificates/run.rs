@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api_client::{Api, Call, Follower, News, Selection, path};
 use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{AbortHandle, Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use jiff::Timestamp;
 use kubelet_model::ObjectKey;
@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use super::lifecycle::{Act, Life, Request};
 use super::parse::{self, Identity, RequestName, Verdict};
-use super::{CertificateError, Parts, keys};
+use super::{CertificateError, KeyMaker, NewKey, Parts, keys};
 
 /// Where requests are served.
 const API: &str = "apis/certificates.k8s.io/v1beta1";
@@ -24,11 +24,14 @@ const API: &str = "apis/certificates.k8s.io/v1beta1";
 const PLURAL: &str = "podcertificaterequests";
 /// Requests that are made at a time: a node that comes back asks for all at once.
 const UNDER_WAY_MAX: usize = 4;
+/// So many more of those whose keys take seconds; the others need not wait for
+/// them: one has its key made while the other is sent.
+const SLOW_UNDER_WAY_MAX: usize = 2;
 /// The longest sleep: the wall clock, which says when certificates end, may be set.
 const SLEEP_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// Whose request, which of its requests, and what came of making it.
-type Made = (ObjectKey, u64, Result<Request, CertificateError>);
+/// Whose request, and what came of making it.
+type Made = (ObjectKey, Result<Request, CertificateError>);
 
 /// Keeps everybody who asks supplied.
 pub struct Keeper {
@@ -39,9 +42,7 @@ pub struct Keeper {
     synced: bool,
     /// Nothing can be learnt of requests for now.
     is_failing: bool,
-    under_way: FuturesUnordered<BoxFuture<'static, Made>>,
-    /// Requests begun so far: tells the request of an ask from that of an earlier one.
-    turns: u64,
+    under_way: FuturesUnordered<Abortable<BoxFuture<'static, Made>>>,
 }
 
 struct Entry {
@@ -49,7 +50,37 @@ struct Entry {
     life: Life,
     /// To be made, once there is room.
     is_due: bool,
-    turn: u64,
+    /// One is being made.
+    making: Option<Making>,
+}
+
+/// Ends with the ask that a request is made for.
+struct Making(AbortHandle);
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Requests that are being made: those whose keys take long, and others.
+#[derive(Default)]
+struct Room {
+    slow: usize,
+    others: usize,
+}
+
+impl Room {
+    fn take(&mut self, ask: &CertificateAsk) -> bool {
+        let (taken, max) = if keys::is_slow(&ask.key_type) {
+            (&mut self.slow, SLOW_UNDER_WAY_MAX)
+        } else {
+            (&mut self.others, UNDER_WAY_MAX)
+        };
+        let fits = *taken < max;
+        *taken += usize::from(fits);
+        fits
+    }
 }
 
 impl Keeper {
@@ -62,7 +93,6 @@ impl Keeper {
             synced: false,
             is_failing: false,
             under_way: FuturesUnordered::new(),
-            turns: 0,
         }
     }
 
@@ -86,7 +116,10 @@ impl Keeper {
             tokio::select! { biased;
                 changed = self.parts.asked.changed() => if changed.is_err() { return },
                 Some(made) = self.under_way.next(), if !self.under_way.is_empty() => {
-                    self.note_made(made);
+                    // Of what was given up nobody wants to hear.
+                    if let Ok(made) = made {
+                        self.note_made(made);
+                    }
                 }
                 news = follower.next() => self.note(news),
                 () = sleep(wait) => {}
@@ -94,7 +127,7 @@ impl Keeper {
         }
     }
 
-    /// Who asks no more is forgotten, with the key.
+    /// Who asks no more is forgotten, with the key and with what is made for it.
     fn turn_to_asked(&mut self) {
         let asked = Arc::clone(&self.parts.asked.borrow_and_update());
         self.lives.retain(|key, _| asked.contains(key));
@@ -102,7 +135,7 @@ impl Keeper {
             if !self.lives.contains_key(key)
                 && let Some(ask) = CertificateAsk::of(key)
             {
-                let entry = Entry { ask, life: Life::default(), is_due: false, turn: 0 };
+                let entry = Entry { ask, life: Life::default(), is_due: false, making: None };
                 self.lives.insert(key.clone(), entry);
             }
         }
@@ -141,7 +174,11 @@ impl Keeper {
             return SLEEP_MAX;
         }
         let now = (self.parts.clock)();
-        let Self { parts, lives, verdicts, under_way, turns, .. } = self;
+        let Self { parts, lives, verdicts, under_way, .. } = self;
+        let mut room = Room::default();
+        lives.values().filter(|entry| entry.making.is_some()).for_each(|entry| {
+            room.take(&entry.ask);
+        });
         let mut wake_at: Option<Timestamp> = None;
         for (key, entry) in lives.iter_mut() {
             let verdict = |name: &RequestName| verdicts.get(name).cloned();
@@ -163,15 +200,18 @@ impl Keeper {
                     }
                 }
             }
-            if entry.is_due && under_way.len() < UNDER_WAY_MAX {
-                *turns += 1;
-                (entry.is_due, entry.turn) = (false, *turns);
-                let api = Arc::clone(&parts.api);
+            if entry.is_due && room.take(&entry.ask) {
+                entry.is_due = false;
+                let (api, keys) = (Arc::clone(&parts.api), Arc::clone(&parts.keys));
                 let node = (parts.node.clone(), (parts.node_uid)());
-                let (key, ask, turn) = (key.clone(), entry.ask.clone(), *turns);
-                under_way.push(Box::pin(async move {
-                    (key, turn, request(&*api, &ask, node, now).await)
-                }));
+                let (key, ask) = (key.clone(), entry.ask.clone());
+                let work: BoxFuture<'static, Made> = Box::pin(async move {
+                    let made = request(&*api, &*keys, &ask, node, now).await;
+                    (key, made)
+                });
+                let (handle, registration) = AbortHandle::new_pair();
+                entry.making = Some(Making(handle));
+                under_way.push(Abortable::new(work, registration));
             }
             wake_at = wake_at.into_iter().chain(entry.life.wake_at()).min();
         }
@@ -179,11 +219,9 @@ impl Keeper {
         wait.unwrap_or(SLEEP_MAX).min(SLEEP_MAX)
     }
 
-    fn note_made(&mut self, (key, turn, made): Made) {
-        let Some(entry) = self.lives.get_mut(&key).filter(|entry| entry.turn == turn) else {
-            // Nobody asks any more; the request goes with its pod.
-            return;
-        };
+    fn note_made(&mut self, (key, made): Made) {
+        let Some(entry) = self.lives.get_mut(&key) else { return };
+        entry.making = None;
         if let Err(error) = &made {
             let ask = &entry.ask;
             tracing::warn!(pod = ask.uid, volume = ask.volume, %error, "no request for a certificate; trying again");
@@ -196,16 +234,17 @@ impl Keeper {
 /// Makes a key and asks for a certificate for it.
 async fn request(
     api: &dyn Api,
+    keys: &dyn KeyMaker,
     ask: &CertificateAsk,
     (node, node_uid): (String, Option<String>),
     now: Timestamp,
 ) -> Result<Request, CertificateError> {
-    let (key, proof) = keys::make(&ask.key_type)?;
     let account = path("api/v1", &ask.namespace, &["serviceaccounts", &ask.account]);
     let account = api.call(Call::get(&account)).await.map_err(CertificateError::Account)?;
     let node_uid = node_uid.ok_or(CertificateError::Node)?;
     let account_uid = account["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
     let identity = Identity { account_uid, node, node_uid };
+    let NewKey { key, proof } = keys.make(&ask.key_type).await?;
     let call =
         Call::post(&path(API, &ask.namespace, &[PLURAL]), parse::body(ask, &identity, &proof));
     let made = api.call(call).await.map_err(CertificateError::Create)?;

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api_client::{Api, Call, Clock, Patch, path};
 use apiserver::direct::Direct;
+use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use kubelet_model::ObjectKey;
 use kubelet_model::certificate::CertificateAsk;
@@ -14,7 +16,9 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::{Asked, Credential, Keeper, Listener, Parts};
+use super::{
+    Asked, Credential, Keeper, KeyError, KeyMaker, Listener, NewKey, Parts, ThreadedKeys, keys,
+};
 use crate::pem;
 
 const API: &str = "apis/certificates.k8s.io/v1beta1";
@@ -55,6 +59,10 @@ fn begin() -> Timestamp {
 }
 
 fn world() -> (World, impl Future<Output = ()>) {
+    world_with(Arc::new(ThreadedKeys::default()))
+}
+
+fn world_with(keys: Arc<dyn KeyMaker>) -> (World, impl Future<Output = ()>) {
     let begun = Instant::now();
     let clock: Clock =
         Arc::new(move || begin() + SignedDuration::try_from(begun.elapsed()).unwrap());
@@ -69,6 +77,7 @@ fn world() -> (World, impl Future<Output = ()>) {
         node_uid: Arc::new(move || of_node.lock().unwrap().clone()),
         asked: reader,
         listener: Arc::clone(&heard) as Arc<dyn Listener>,
+        keys,
         clock: Arc::clone(&clock),
         spread: Arc::new(|_| Duration::ZERO),
     });
@@ -247,10 +256,77 @@ async fn what_cannot_be_asked_for_is_told_and_tried_again() {
         *world.node_uid.lock().unwrap() = Some("nu".to_owned());
         sleep(Duration::from_secs(10)).await;
         assert_eq!(world.requests().await.len(), 1);
-        world.ask(&[&ask("old", "RSA4096")]);
+        world.ask(&[&ask("old", "RSA1024")]);
         let said = world.said().await;
-        assert!(said.iter().any(|line| line.contains("makes no keys of type RSA4096")), "{said:?}");
+        let why = "unknown key type \"RSA1024\"";
+        assert!(said.iter().any(|line| line.contains(why)), "{said:?}");
         assert_eq!(world.requests().await.len(), 1);
+    };
+    tokio::select! { biased; () = work => {}, () = test => {} }
+}
+
+/// Never comes to an end with keys that take long; counts those it is at.
+#[derive(Default)]
+struct Stuck(Arc<AtomicUsize>);
+
+struct AtWork(Arc<AtomicUsize>);
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[async_trait]
+impl KeyMaker for Stuck {
+    async fn make(&self, key_type: &str) -> Result<NewKey, KeyError> {
+        if keys::is_slow(key_type) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let _at_work = AtWork(Arc::clone(&self.0));
+            std::future::pending::<()>().await;
+        }
+        keys::make(key_type, &|| false)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_take_long_are_in_nobodys_way_and_end_with_their_pods() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let (world, work) = world_with(Arc::new(Stuck(Arc::clone(&count))));
+    let test = async {
+        world.make_account().await;
+        let slow: Vec<ObjectKey> = (0..6).map(|at| ask(&format!("slow-{at}"), "RSA3072")).collect();
+        world.ask(&slow.iter().collect::<Vec<_>>());
+        assert!(world.requests().await.is_empty());
+        assert_eq!(count.load(Ordering::Relaxed), 2, "some at a time");
+        let quick: Vec<ObjectKey> = (0..6).map(|at| ask(&format!("z-{at}"), "ECDSAP521")).collect();
+        world.ask(&slow.iter().chain(&quick).collect::<Vec<_>>());
+        assert_eq!(world.requests().await.len(), 6, "others need not wait for them");
+        // Two pods that are gone make room for two others.
+        world.ask(&slow[2..].iter().chain(&quick).collect::<Vec<_>>());
+        world.settle().await;
+        assert_eq!(count.load(Ordering::Relaxed), 2);
+        world.ask(&slow[5..].iter().collect::<Vec<_>>());
+        world.settle().await;
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+        world.ask(&[]);
+        world.settle().await;
+        assert_eq!(count.load(Ordering::Relaxed), 0, "nothing is left over");
+    };
+    tokio::select! { biased; () = work => {}, () = test => {} }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_rsa_key_is_made_beside_the_rest() {
+    let (world, work) = world();
+    let test = async {
+        world.make_account().await;
+        world.ask(&[&ask("web", "RSA3072")]);
+        let requests = world.requests().await;
+        world.issue(&requests[0], "one").await;
+        assert_eq!(world.said().await, ["issued"]);
+        let (key, _) = world.held();
+        assert_eq!(rcgen::KeyPair::from_pem(&key).unwrap().algorithm(), &rcgen::PKCS_RSA_SHA256);
     };
     tokio::select! { biased; () = work => {}, () = test => {} }
 }
