@@ -6,6 +6,7 @@ pub mod ports;
 pub mod metrics;
 pub mod events;
 pub mod followers;
+mod lane;
 mod metered;
 pub mod progress;
 pub mod pulse;

@@ -20,9 +20,10 @@ use crate::eviction::EvictionMetrics;
 use crate::image_manager::ImageMetrics;
 use crate::node_shutdown::ShutdownMetrics;
 use crate::pod_workers::PodMetrics;
+use crate::ports::CsiMetrics;
 use crate::runtime_manager::HookMetrics;
 use crate::server::RequestMetrics;
-use crate::volume_manager::VolumeMetrics;
+use crate::volume_manager::Volumes;
 
 /// Prometheus's own buckets.
 const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -168,9 +169,12 @@ impl Metrics {
         }
     }
 
-    /// Adds the figures of volumes.
-    pub fn add_volumes(&self, volumes: &VolumeMetrics) {
-        volumes.register(&mut self.lock());
+    /// Adds the figures of volumes, and of calls to their drivers.
+    pub fn add_volumes(&self, volumes: &Volumes, drivers: &CsiMetrics) {
+        let mut registry = self.lock();
+        volumes.metrics().register(&mut registry);
+        drivers.register(&mut registry);
+        registry.register_collector(Box::new(volumes.total()));
     }
 
     /// Adds figures that are read when somebody asks.

@@ -24,7 +24,7 @@ use crate::pod_manager::{ApiCopies, Mirrors};
 use crate::pod_sources::{ApiSource, PodSetReader, UrlNews};
 use crate::pod_usage::PodUsage;
 use crate::pod_workers::{self, PodKiller, Shared};
-use crate::ports::{LoginManager, Ports};
+use crate::ports::{CsiMetrics, LoginManager, MeteredPlugins, Ports};
 use crate::probe_manager::Probes;
 use crate::progress::ProgressBoard;
 use crate::pulse::Pulse;
@@ -67,7 +67,9 @@ impl Agent {
         metrics.pods.know_node(&settings.node_name);
         let statuses = Statuses::default();
         let runtime = Metered::new(Arc::clone(&ports.runtime), Arc::clone(&metrics));
-        let ports = Ports { runtime: Arc::new(runtime), ..ports };
+        let of_drivers = CsiMetrics::default();
+        let plugins = MeteredPlugins::new(Arc::clone(&ports.plugins), of_drivers.clone());
+        let ports = Ports { runtime: Arc::new(runtime), plugins: Arc::new(plugins), ..ports };
         let (observations, runtime) = pleg::start(&ports, &metrics, settings.follow_events);
         container_logs::start(&ports, &settings.log_rotation, &observations);
         let recorder = Recorder::new(Arc::clone(&ports.clock));
@@ -104,13 +106,6 @@ impl Agent {
         });
         let copies = source.as_ref().map(|source| source.copies.clone());
         if let Some(ApiSource { api, copies, .. }) = source {
-            if let Some(files) = kept {
-                let (desired, statuses, copies) =
-                    (desired.clone(), statuses.clone(), copies.clone());
-                let (objects, lists, recorder) = (objects.clone(), lists.clone(), recorder.clone());
-                let keeper = Keeper { files, desired, objects, lists, statuses, copies, recorder };
-                ports.tasks.spawn_vital("keeper of pods", keeper.run());
-            }
             let (statuses, jitter) = (statuses.clone(), ports.jitter.clone());
             let writer = StatusWriter {
                 api: Arc::clone(&api),
@@ -133,10 +128,23 @@ impl Agent {
             let (drivers, objects) = (drivers.clone(), objects.clone());
             ports.tasks.spawn(Refresh { drivers, objects, announcer }.run());
         }
-        plugin_manager::start(&settings.root_dir, &ports, &drivers, csi_node.clone());
+        plugin_manager::start(&settings.root_dir, &ports, &drivers, csi_node.clone(), &objects);
         let volumes =
             Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired, &drivers);
-        metrics.add_volumes(volumes.metrics());
+        metrics.add_volumes(&volumes, &of_drivers);
+        if let Some((files, copies)) = kept.zip(copies.clone()) {
+            let keeper = Keeper {
+                files,
+                desired: desired.clone(),
+                objects: objects.clone(),
+                lists: lists.clone(),
+                statuses: statuses.clone(),
+                copies,
+                recorder: recorder.clone(),
+                attachments: volumes.attachments(),
+            };
+            ports.tasks.spawn_vital("keeper of pods", keeper.run());
+        }
         let shared = Shared {
             ports,
             settings,

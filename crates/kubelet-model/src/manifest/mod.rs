@@ -35,7 +35,7 @@ pub use from_api::from_api;
 pub use identity::{Fnv128, Origin, make_static};
 pub use problem::Problem;
 pub use references::static_references;
-pub use unsupported::{instead_of, unsupported, unsupported_from_api};
+pub use unsupported::{foreign_kinds, instead_of, is_migrated, unsupported, unsupported_from_api};
 pub use validate::validate;
 
 use decode::Located;

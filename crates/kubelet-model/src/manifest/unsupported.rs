@@ -262,12 +262,22 @@ fn reason(field: &Field) -> String {
     format!("{UNSUPPORTED}{}", instead_of(kind))
 }
 
+/// Kinds of volumes that Kubernetes names and this release has none of.
+pub fn foreign_kinds() -> impl Iterator<Item = &'static str> {
+    MIGRATED.into_iter().chain(REMOVED).chain(["flexVolume"])
+}
+
+/// Does Kubernetes have drivers serve volumes of a kind as if they were CSI volumes?
+pub fn is_migrated(kind: &str) -> bool {
+    MIGRATED.contains(&kind)
+}
+
 /// Why there are no volumes of a kind, and what to have instead; empty if nothing is known.
 pub fn instead_of(kind: &str) -> &'static str {
     match kind {
         "gitRepo" => "; removed from Kubernetes: clone in an init container instead",
         "flexVolume" => "; deprecated in Kubernetes: use a CSI driver instead",
-        kind if MIGRATED.contains(&kind) => {
+        kind if is_migrated(kind) => {
             "; Kubernetes has it only by migration to CSI: claim a PersistentVolume with csi"
         }
         kind if REMOVED.contains(&kind) => "; removed from Kubernetes: use a CSI driver instead",

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api_client::{Api, Clock, Spread};
-use cluster::pod_certificates::{self, Credential, NodeUid};
+use cluster::pod_certificates::{self, Credential, KeyMaker, NodeUid};
 use cluster::trust_bundles::{self, Draw, TrustError};
 use futures_util::future::Either;
 use kubelet_model::certificate::{CHAIN, CertificateAsk, KEY};
@@ -48,6 +48,7 @@ pub(super) struct Certificates {
     pub(super) node: String,
     pub(super) node_uid: NodeUid,
     pub(super) recorder: Recorder,
+    pub(super) keys: Arc<dyn KeyMaker>,
     pub(super) clock: Clock,
     pub(super) spread: Spread,
 }
@@ -75,10 +76,11 @@ pub(super) fn new(
     });
     let certificates = makers.certificates.map(|maker| {
         let (sender, asked) = watch::channel(Default::default());
-        let Certificates { api, node, node_uid, recorder, clock, spread } = maker;
+        let Certificates { api, node, node_uid, recorder, keys, clock, spread } = maker;
         let recorder = Some(recorder);
         let listener = Arc::new(ToCache { answers: Arc::clone(answers), recorder });
-        let parts = pod_certificates::Parts { api, node, node_uid, asked, listener, clock, spread };
+        let parts =
+            pod_certificates::Parts { api, node, node_uid, asked, listener, keys, clock, spread };
         (sender, pod_certificates::Keeper::new(parts).run())
     });
     let (trust, keeps_trust) = trust.unzip();

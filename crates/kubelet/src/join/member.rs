@@ -10,6 +10,7 @@ use std::time::Duration;
 use api_client::{Api, Spread};
 use cluster::node::{self, NodeHandle, NodeParts, NodeSettings, Reserved};
 use cluster::objects::{Connect, Settings as ObjectSettings, Strategy, ttl};
+use cluster::pod_certificates::ThreadedKeys;
 use cluster::tokens::Tokens;
 use cluster::trust_bundles::Draw;
 use futures_util::future::BoxFuture;
@@ -129,6 +130,7 @@ impl Member {
                     node: settings.node.name.clone(),
                     node_uid: Arc::new(uid),
                     recorder: recorder.clone(),
+                    keys: Arc::new(ThreadedKeys::default()),
                     clock: Arc::clone(&clock),
                     spread: Arc::clone(&spread),
                 }

@@ -44,6 +44,8 @@ struct State {
     kept: Kept,
     /// It has not spoken in this life, and pods run from what was kept.
     offline: bool,
+    /// What it said of the node in another life: counts until it says that again.
+    kept_node: Option<Arc<KeptNode>>,
     followers: Followers<BTreeSet<ObjectKey>>,
     /// How often it said something new.
     news: watch::Sender<u64>,
@@ -53,6 +55,23 @@ struct State {
 
 /// Objects of another life of the agent; `None` for one that was not there.
 pub type Kept = BTreeMap<ObjectKey, Option<Arc<ConfigObject>>>;
+
+/// What volumes need to know of the node, from another life of the agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeptNode {
+    /// Its labels, if any volume asks for some.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Volumes that were attached and in use, and at which device.
+    pub attached: BTreeMap<String, String>,
+}
+
+impl KeptNode {
+    /// Takes what another pod needs to know.
+    pub fn add(&mut self, other: Self) {
+        self.labels = self.labels.take().or(other.labels);
+        self.attached.extend(other.attached);
+    }
+}
 
 /// Returns from `changed` once one of the objects has changed.
 pub type ObjectWatch = Following<BTreeSet<ObjectKey>>;
@@ -131,11 +150,22 @@ impl Objects {
     }
 
     /// The API server is away: these count until it answers.
-    pub fn fall_back(&self, kept: Kept) {
+    pub fn fall_back(&self, kept: Kept, node: KeptNode) {
         let mut state = self.lock();
         let keys: BTreeSet<ObjectKey> = kept.keys().cloned().collect();
         (state.kept, state.offline) = (kept, true);
+        state.kept_node = Some(Arc::new(node));
         state.followers.tell(|wanted| !wanted.is_disjoint(&keys));
+    }
+
+    /// Whether the API server has not spoken in this life, and pods run from what was kept.
+    pub fn is_offline(&self) -> bool {
+        self.lock().offline
+    }
+
+    /// What volumes need to know of the node while its API server says nothing of it.
+    pub fn kept_node(&self) -> Option<Arc<KeptNode>> {
+        self.lock().kept_node.clone()
     }
 
     /// Changes when the API server is back after pods ran from what was kept.

@@ -15,7 +15,7 @@ use kubelet_model::{ConfigObject, ObjectKey, ObjectKind, base64};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::object_cache::Kept;
+use crate::object_cache::{Kept, KeptNode};
 
 /// What the first line calls itself.
 const FORMAT: &str = "klet-kept-pod";
@@ -45,6 +45,8 @@ pub struct KeptPod {
     pub variables: Vec<(String, String)>,
     /// The handler of its RuntimeClass, if it names one.
     pub handler: Option<String>,
+    /// What its volumes need to know of the node.
+    pub node: KeptNode,
 }
 
 /// Why a file cannot be used. Tells no values.
@@ -89,8 +91,10 @@ pub fn encode(kept: &KeptPod) -> Encoded {
     // A Pod holds only strings, numbers, lists and maps with string keys.
     let pod = serde_json::to_value(&*kept.pod).unwrap_or_default();
     let objects: Vec<Value> = kept.objects.iter().map(|(key, object)| write(key, object)).collect();
+    let KeptNode { labels, attached } = &kept.node;
     let body = json!({
         "pod": pod, "objects": objects, "variables": kept.variables, "handler": kept.handler,
+        "node": {"labels": labels, "attached": attached},
     });
     let body = body.to_string();
     let digest = sha256(body.as_bytes());
@@ -132,8 +136,9 @@ pub fn decode(bytes: &[u8]) -> Result<(KeptPod, String), FormatError> {
     let variables: Option<Vec<_>> = variables.collect();
     let variables = variables.ok_or(FormatError::Content("list of variables"))?;
     let handler = body["handler"].as_str().map(str::to_owned);
+    let node = read_node(&body["node"]).ok_or(FormatError::Content("part about the node"))?;
     let pod = Arc::new(from_api(body["pod"].take()).map_err(FormatError::Pod)?);
-    Ok((KeptPod { pod, objects, variables, handler }, digest))
+    Ok((KeptPod { pod, objects, variables, handler, node }, digest))
 }
 
 fn sha256(bytes: &[u8]) -> String {
@@ -175,6 +180,22 @@ fn read(entry: &Value) -> Option<Read> {
 
 fn read_pair(pair: &Value) -> Option<(String, String)> {
     Some((pair[0].as_str()?.to_owned(), pair[1].as_str()?.to_owned()))
+}
+
+/// Earlier releases told nothing of the node.
+fn read_node(node: &Value) -> Option<KeptNode> {
+    let texts = |field: &Value| -> Option<BTreeMap<String, String>> {
+        let pairs = field.as_object()?.iter();
+        pairs.map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+    };
+    if node.is_null() {
+        return Some(KeptNode::default());
+    }
+    let labels = match &node["labels"] {
+        Value::Null => None,
+        labels => Some(texts(labels)?),
+    };
+    Some(KeptNode { labels, attached: texts(&node["attached"])? })
 }
 
 fn read_values(values: &Map<String, Value>) -> Option<BTreeMap<String, Vec<u8>>> {

@@ -17,11 +17,12 @@ use super::plan::{LIMITS, Now, Refusal, plan};
 use super::store::Store;
 use crate::cluster_lists::ClusterLists;
 use crate::events::Recorder;
-use crate::object_cache::{Kept, Objects};
+use crate::object_cache::{Kept, KeptNode, Objects};
 use crate::pod_manager::ApiCopies;
 use crate::pod_sources::PodSetReader;
 use crate::settings::Settings;
 use crate::status_manager::Statuses;
+use crate::volume_manager::attach::Attachments;
 
 /// How long changes are gathered.
 const REST: Duration = Duration::from_secs(1);
@@ -50,6 +51,8 @@ pub struct Keeper {
     pub copies: ApiCopies,
     /// Takes what is not kept.
     pub recorder: Recorder,
+    /// What the cluster says of the node and its volumes.
+    pub attachments: Attachments,
 }
 
 /// What is remembered from look to look.
@@ -71,6 +74,8 @@ struct Compared {
     /// containers have those of the time when they were started.
     variables: Vec<(String, String)>,
     handler: Option<String>,
+    /// What its volumes need to know of the node.
+    node: KeptNode,
     /// Bytes that its file lacks, because there is no room for it or it could not be
     /// written.
     lacking: Option<usize>,
@@ -82,6 +87,7 @@ impl Compared {
         let mut objects = self.objects.values().zip(other.objects.values());
         Arc::ptr_eq(&self.pod, &other.pod)
             && is_same(&self.own, &other.own)
+            && self.node == other.node
             && self.objects.keys().eq(other.objects.keys())
             && objects.all(|(a, b)| is_same(a, b))
     }
@@ -99,12 +105,13 @@ impl Keeper {
     /// Works until it is dropped.
     pub async fn run(mut self) {
         let (mut statuses, mut copies) = (self.statuses.follow(), self.copies.follow());
-        let mut news = self.objects.news();
+        let (mut news, mut node) = (self.objects.news(), self.attachments.follow());
         let mut memory = Memory::default();
         loop {
             statuses.borrow_and_update();
             copies.borrow_and_update();
             news.borrow_and_update();
+            node.borrow_and_update();
             // What the server has listed reaches the desired pods a little later: only
             // those that were listed at the last look already are all there are.
             let (listed, known) = (memory.listed, self.copies.is_known());
@@ -119,6 +126,7 @@ impl Keeper {
                 changed = statuses.changed() => if changed.is_err() { return },
                 changed = copies.changed() => if changed.is_err() { return },
                 changed = news.changed() => if changed.is_err() { return },
+                changed = node.changed() => if changed.is_err() { return },
                 () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {}
             }
             sleep(REST).await;
@@ -181,17 +189,20 @@ impl Keeper {
             objects: Kept::new(),
             variables: Vec::new(),
             handler: None,
+            node: KeptNode::default(),
             lacking: None,
             own: own.clone(),
         };
         if needs::may_start(pod.asked(), own.as_deref()) {
             let settings = &self.files.settings;
             let get = |key: &_| self.objects.told(key).flatten();
-            let keys: BTreeSet<_> = needs::keys(pod, settings, &get);
+            let view = self.attachments.view();
+            let keys: BTreeSet<_> = needs::keys(pod, settings, &get, &view);
             for key in keys.into_iter().filter(needs::is_kept) {
                 let object = self.objects.told(&key)?;
                 parts.objects.insert(key, object);
             }
+            parts.node = needs::of_node(pod, settings, &get, &view)?;
             parts.variables = self.lists.known_variables(pod)?;
             if let class @ Some(_) = &pod.spec().runtime_class_name {
                 parts.handler = Some(self.lists.known_handler(class.as_deref()?)?);
@@ -236,5 +247,6 @@ impl Keeper {
 fn written(parts: &Compared) -> Encoded {
     let pod = Arc::new(needs::stripped(&parts.pod, parts.own.as_deref()));
     let (objects, variables) = (parts.objects.clone(), parts.variables.clone());
-    encode(&KeptPod { pod, objects, variables, handler: parts.handler.clone() })
+    let (handler, node) = (parts.handler.clone(), parts.node.clone());
+    encode(&KeptPod { pod, objects, variables, handler, node })
 }

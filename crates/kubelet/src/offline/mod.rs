@@ -29,9 +29,10 @@ use kubelet_model::{DesiredPod, PodUid, Source, token};
 
 use crate::cluster_lists::{ClusterLists, KeptLists};
 use crate::events::NodeEvents;
-use crate::object_cache::{Kept, Objects};
+use crate::object_cache::{Kept, KeptNode, Objects};
 use crate::ports::{Clock, Fs};
 use crate::settings::Settings;
+use crate::volume_manager::attach::NodeView;
 use format::KeptPod;
 use store::Store;
 
@@ -142,12 +143,15 @@ impl FallBack {
         let kept = state.kept.take().filter(|kept| !kept.is_empty())?;
         let settings = &self.settings;
         let (mut all, mut pods) = (Kept::new(), Vec::new());
-        let mut known = KeptLists::default();
+        let (mut known, mut node) = (KeptLists::default(), KeptNode::default());
+        let anywhere = NodeView { in_cluster: true, ..NodeView::default() };
         let (mut uids, mut without_token) = (BTreeSet::new(), BTreeSet::new());
         for one in kept {
             let Some(pod) = DesiredPod::new(Source::Api, Arc::clone(&one.pod)) else { continue };
             let get = |key: &_| one.objects.get(key).cloned().flatten();
-            for key in needs::keys(&pod, settings, &get).into_iter().filter(needs::is_token) {
+            for key in
+                needs::keys(&pod, settings, &get, &anywhere).into_iter().filter(needs::is_token)
+            {
                 without_token.insert(pod.uid().clone());
                 let withheld = Arc::new(token::withheld(&key));
                 all.insert(key, Some(withheld));
@@ -157,6 +161,7 @@ impl FallBack {
             known.handlers.extend(class.zip(one.handler));
             known.variables.insert(pod.uid().clone(), one.variables);
             all.extend(one.objects);
+            node.add(one.node);
             pods.push(one.pod);
         }
         let since = self.clock.wall();
@@ -170,7 +175,7 @@ impl FallBack {
         drop(state);
         // Before the pods: what they use is there when they come.
         self.lists.fall_back(known);
-        objects.fall_back(all);
+        objects.fall_back(all, node);
         Some(pods)
     }
 
@@ -194,8 +199,13 @@ impl FallBack {
 impl FallBack {
     /// Falls back on these pods, which use no objects.
     pub(crate) fn for_test(pods: Vec<Arc<Pod>>) -> (Self, Offline) {
-        let kept =
-            |pod| KeptPod { pod, objects: Kept::new(), variables: Vec::new(), handler: None };
+        let kept = |pod| KeptPod {
+            pod,
+            objects: Kept::new(),
+            variables: Vec::new(),
+            handler: None,
+            node: KeptNode::default(),
+        };
         let kept = pods.into_iter().map(kept).collect();
         let state = State { kept: Some(kept), ..State::default() };
         let offline = Offline(Arc::new(Mutex::new(state)));

@@ -8,7 +8,7 @@ use kubelet_model::pod::{CONFIG_SEEN, CONFIG_SOURCE};
 use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind};
 
 use super::format::KINDS;
-use crate::object_cache::pod_objects;
+use crate::object_cache::{KeptNode, pod_objects};
 use crate::settings::Settings;
 use crate::status_manager::{is_owned_condition, is_terminal};
 use crate::volume_manager::attach::NodeView;
@@ -20,13 +20,26 @@ pub(super) fn keys(
     pod: &DesiredPod,
     settings: &Settings,
     get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+    node: &NodeView,
 ) -> BTreeSet<ObjectKey> {
     let mut keys = pod_objects(pod);
     if let Some(volumes) = desired::of_pod(pod, NodeFacts::of(settings)) {
-        let node = NodeView { in_cluster: true, ..NodeView::default() };
-        keys.extend(volumes.objects(get, &node, &settings.node_name));
+        keys.extend(volumes.objects(get, node, &settings.node_name));
     }
     keys
+}
+
+/// What its volumes need to know of the node; `None` while that is not known.
+pub(super) fn of_node(
+    pod: &DesiredPod,
+    settings: &Settings,
+    get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+    node: &NodeView,
+) -> Option<KeptNode> {
+    match desired::of_pod(pod, NodeFacts::of(settings)) {
+        Some(volumes) => volumes.of_node(get, node),
+        None => Some(KeptNode::default()),
+    }
 }
 
 /// Only one that may run again needs its objects.

@@ -17,6 +17,7 @@ use super::store::{Store, dir_below};
 use super::*;
 use crate::object_cache;
 use crate::ports::{RealFs, SystemClock};
+use crate::volume_manager::attach::Attachments;
 
 fn pod(uid: &str) -> Pod {
     let token = json!({"serviceAccountToken": {"path": "token"}});
@@ -52,7 +53,10 @@ fn kept(uid: &str) -> KeptPod {
     let objects = BTreeMap::from([(secret.key.clone(), Some(secret)), (absent, None)]);
     let pod = Arc::new(needs::stripped(&pod(uid), None));
     let variables = vec![("A_SERVICE_HOST".to_owned(), "10.0.0.1".to_owned())];
-    KeptPod { pod, objects, variables, handler: Some("runc".to_owned()) }
+    let texts = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+    let (labels, attached) = (Some(texts("zone", "a")), texts("kubernetes.io/csi/d^h", "/dev/x"));
+    let node = KeptNode { labels, attached };
+    KeptPod { pod, objects, variables, handler: Some("runc".to_owned()), node }
 }
 
 #[test]
@@ -244,7 +248,7 @@ async fn falling_back_and_the_servers_word() {
     let (_writer, objects) = object_cache::new();
     let answers = objects.join_cluster();
     let desired = DesiredPod::new(Source::Api, Arc::new(pod("u"))).unwrap();
-    let keys = needs::keys(&desired, &settings, &|_| None);
+    let keys = needs::keys(&desired, &settings, &|_| None, &NodeView::default());
     let (tokens, others): (Vec<_>, Vec<_>) = keys.into_iter().partition(needs::is_token);
     let [token] = &tokens[..] else { panic!("{tokens:?}") };
     let [map, secret] = &others[..] else { panic!("{others:?}") };
@@ -297,7 +301,9 @@ impl Bench {
         let (pods, desired) = crate::pod_sources::PodSetReader::for_test(&[pod]);
         let answers = objects.join_cluster();
         let (statuses, copies, lists) = Default::default();
-        let keeper = Keeper { files, desired, objects, lists, statuses, copies, recorder };
+        let attachments = Attachments::in_cluster(true);
+        let keeper =
+            Keeper { files, desired, objects, lists, statuses, copies, recorder, attachments };
         let memory = keeper::Memory::default();
         Self { root, keeper, memory, pods, answers, _writer: writer }
     }
@@ -361,4 +367,83 @@ async fn what_changes_is_written_and_nothing_else() {
     bench.memory.listed = true;
     bench.look().await;
     assert_eq!(bench.file(), None);
+}
+
+/// What volumes ask of the node is kept with the pod, once it is known.
+#[tokio::test]
+async fn what_volumes_know_of_the_node_is_kept() {
+    let claim = json!({"persistentVolumeClaim": {"claimName": "c"}});
+    let mut plain = serde_json::to_value(pod("u")).unwrap();
+    plain["spec"]["containers"][0]["env"] = json!([]);
+    plain["spec"]["volumes"] = json!([{"name": "api"}]);
+    for (key, value) in claim.as_object().unwrap() {
+        plain["spec"]["volumes"][0][key] = value.clone();
+    }
+    let desired = DesiredPod::new(Source::Api, Arc::new(from_api(plain).unwrap())).unwrap();
+    let mut bench = Bench::new(&desired);
+    let here = json!({"required": {"nodeSelectorTerms": [{"matchExpressions":
+        [{"key": "zone", "operator": "In", "values": ["a"]}]}]}});
+    let of_cluster = |kind, namespace: &str, name: &str, uid: &str, object: serde_json::Value| {
+        let parts = object.as_object().unwrap().iter();
+        let data = parts.map(|(part, value)| (part.clone(), value.to_string().into_bytes()));
+        Arc::new(ConfigObject {
+            key: ObjectKey::new(kind, namespace, name),
+            uid: uid.to_owned(),
+            secret_type: String::new(),
+            data: data.collect(),
+            binary: BTreeMap::new(),
+        })
+    };
+    let all = [
+        of_cluster(
+            ObjectKind::PersistentVolumeClaim,
+            "ns",
+            "c",
+            "claim",
+            json!({"metadata": {}, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}}),
+        ),
+        of_cluster(
+            ObjectKind::PersistentVolume,
+            "",
+            "pv",
+            "",
+            json!({"metadata": {}, "spec": {"accessModes": ["ReadWriteOnce"],
+                "capacity": {"storage": "1Gi"}, "nodeAffinity": here,
+                "claimRef": {"namespace": "ns", "name": "c", "uid": "claim"},
+                "csi": {"driver": "d", "volumeHandle": "h"}}}),
+        ),
+        of_cluster(ObjectKind::CsiDriver, "", "d", "", json!({"metadata": {}, "spec": {}})),
+    ];
+    for object in all {
+        bench.answers.know(&object.key, Some(Arc::clone(&object)));
+    }
+    bench.look().await;
+    assert_eq!(bench.file(), None, "the node's labels are not known");
+    let name = "kubernetes.io/csi/d^h";
+    bench.keeper.attachments.node_says(&[("zone", "a")], &[(name, "/dev/x")]);
+    bench.look().await;
+    let (_, text) = bench.file().unwrap();
+    assert!(text.contains(r#""labels":{"zone":"a"}"#), "{text}");
+    assert!(!text.contains(name), "what is not in use may be detached: {text}");
+    bench.keeper.attachments.reported(&[name.to_owned()]);
+    bench.look().await;
+    assert!(bench.file().unwrap().1.contains(r#""labels":{"zone":"a"}"#), "{text}");
+    assert!(!bench.file().unwrap().1.contains(name), "its attachment is not known");
+    let get = |key: &ObjectKey| bench.keeper.objects.get(key);
+    let view = bench.keeper.attachments.view();
+    let keys = needs::keys(&desired, &bench.keeper.files.settings, &get, &view);
+    let key = keys.into_iter().find(|key| key.kind == ObjectKind::VolumeAttachment);
+    let id = key.unwrap().name;
+    let attachment = of_cluster(
+        ObjectKind::VolumeAttachment,
+        "",
+        &id,
+        "",
+        json!({"metadata": {}, "status": {"attached": true}}),
+    );
+    bench.answers.know(&attachment.key, Some(Arc::clone(&attachment)));
+    bench.look().await;
+    let (_, text) = bench.file().unwrap();
+    assert!(text.contains(&format!(r#""attached":{{"{name}":"/dev/x"}}"#)), "{text}");
+    assert!(text.contains(&id), "{text}");
 }

@@ -26,8 +26,10 @@ use tokio::time::sleep;
 use drivers::Seat;
 pub use drivers::{CsiDriver, DriverWatch, Drivers, NoDriver, NotEntered};
 pub use refresh::Refresh;
+use register::Registered;
 pub use version::Version;
 
+use crate::object_cache::Objects;
 use crate::ports::{ChangeStream, DirEntry, FileStamp, Fs, Plugins, Ports, Tasks};
 
 /// Where plugins put their sockets, below the root directory.
@@ -40,6 +42,8 @@ const SOCKETS_MAX: usize = 64;
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(122);
+/// Pause before a cluster that was away is told again of a driver that is in use.
+const ANNOUNCE_PAUSE: Duration = Duration::from_secs(10);
 /// How often the registry is looked at while it cannot be watched, or listed.
 const RESCAN: Duration = Duration::from_secs(10);
 /// Pause before a watch that broke is begun anew.
@@ -49,7 +53,13 @@ const SETTLE: Duration = Duration::from_millis(20);
 
 /// Starts to look for plugins, which register among these drivers. In a cluster, they are
 /// announced to it.
-pub fn start(root_dir: &Path, ports: &Ports, drivers: &Drivers, announcer: Option<CsiNodeHandle>) {
+pub fn start(
+    root_dir: &Path,
+    ports: &Ports,
+    drivers: &Drivers,
+    announcer: Option<CsiNodeHandle>,
+    objects: &Objects,
+) {
     let manager = Manager {
         dir: root_dir.join(REGISTRY),
         plugins_dir: root_dir.join(PLUGINS),
@@ -58,6 +68,7 @@ pub fn start(root_dir: &Path, ports: &Ports, drivers: &Drivers, announcer: Optio
         tasks: ports.tasks.clone(),
         drivers: drivers.clone(),
         announcer,
+        objects: objects.clone(),
         attended: BTreeMap::new(),
         said: None,
     };
@@ -72,6 +83,7 @@ struct Manager {
     tasks: Tasks,
     drivers: Drivers,
     announcer: Option<CsiNodeHandle>,
+    objects: Objects,
     attended: BTreeMap<PathBuf, Attended>,
     /// The last complaint, so that it is made once.
     said: Option<String>,
@@ -170,6 +182,7 @@ impl Manager {
                 plugins: Arc::clone(&self.plugins),
                 drivers: self.drivers.clone(),
                 announcer: self.announcer.clone(),
+                objects: self.objects.clone(),
             };
             self.tasks.spawn(async move {
                 tokio::select! { biased;
@@ -202,6 +215,7 @@ struct Registration {
     plugins: Arc<dyn Plugins>,
     drivers: Drivers,
     announcer: Option<CsiNodeHandle>,
+    objects: Objects,
 }
 
 impl Registration {
@@ -210,10 +224,14 @@ impl Registration {
         let socket = self.seat.socket.display();
         let (mut pause, mut said) = (PAUSE_FIRST, String::new());
         loop {
-            let Self { plugins, drivers, seat, announcer } = &self;
-            match register::register(&**plugins, drivers, seat, announcer.as_ref()).await {
-                Ok(driver) => {
-                    tracing::info!(driver, %socket, "CSI driver registered");
+            let Self { plugins, drivers, seat, announcer, objects } = &self;
+            let announcer = announcer.as_ref();
+            match register::register(&**plugins, drivers, seat, announcer, objects).await {
+                Ok(Registered { name: driver, announced }) => {
+                    tracing::info!(driver, %socket, announced, "CSI driver registered");
+                    if let (false, Some(announcer)) = (announced, announcer) {
+                        announce_later(&driver, announcer).await;
+                    }
                     return;
                 }
                 Err(error) => {
@@ -228,4 +246,13 @@ impl Registration {
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
+}
+
+/// Tells the cluster of a driver that is in use already, once it can be told.
+async fn announce_later(driver: &str, announcer: &CsiNodeHandle) {
+    while let Err(error) = announcer.announce(driver).await {
+        tracing::debug!(driver, %error, "the cluster does not know of a CSI driver; trying again");
+        sleep(ANNOUNCE_PAUSE).await;
+    }
+    tracing::info!(driver, "the cluster knows of the CSI driver");
 }

@@ -10,6 +10,7 @@ use plugin_apis::{CallError, EndpointError};
 
 use super::drivers::{CsiDriver, Drivers, NotEntered, Seat};
 use super::version::{self, Version};
+use crate::object_cache::Objects;
 use crate::ports::{Plugins, Registrar};
 
 /// Longest name of a driver, as in an API server.
@@ -52,13 +53,24 @@ pub(super) enum RegisterError {
     NotAnnounced(#[from] NotAnnounced),
 }
 
-/// Registers whoever is behind a socket. Returns the driver's name.
+/// A driver that is registered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Registered {
+    /// Its name.
+    pub name: String,
+    /// The cluster knows of it, or there is none.
+    pub announced: bool,
+}
+
+/// Registers whoever is behind a socket. While there is no API server, and pods run from
+/// what was kept, drivers serve them though the cluster does not know of it.
 pub(super) async fn register(
     plugins: &dyn Plugins,
     drivers: &Drivers,
     seat: &Seat,
     announcer: Option<&CsiNodeHandle>,
-) -> Result<String, RegisterError> {
+    objects: &Objects,
+) -> Result<Registered, RegisterError> {
     let registrar = plugins.registrar(&seat.socket)?;
     let info = registrar.info().await?;
     let leave = |name: &str| {
@@ -68,11 +80,15 @@ pub(super) async fn register(
         }
     };
     let mut entered = enter(plugins, drivers, seat, &info).await;
+    let mut announced = true;
     if let (Ok(name), Some(announcer)) = (&entered, announcer)
         && let Err(error) = announcer.announce(name).await
     {
-        leave(name);
-        entered = Err(error.into());
+        announced = false;
+        if !objects.is_offline() {
+            leave(name);
+            entered = Err(error.into());
+        }
     }
     if let Err(error) = &entered {
         refuse(&*registrar, seat, error).await;
@@ -83,7 +99,7 @@ pub(super) async fn register(
         leave(&name);
         return Err(error.into());
     }
-    Ok(name)
+    Ok(Registered { name, announced })
 }
 
 async fn enter(

@@ -19,7 +19,7 @@ use plugin_apis::{CallError, CallErrorKind, EndpointError};
 use serde_json::json;
 
 use super::drivers::{CsiDriver, NotEntered};
-use super::{Drivers, Refresh, Version, start, version};
+use super::{Drivers, Refresh, Version, register, start, version};
 use crate::object_cache;
 use crate::ports::{CsiNode, Plugins, Ports, Registrar};
 
@@ -145,7 +145,7 @@ async fn drivers_come_and_go_with_their_sockets() {
     let plugin = Fake::new("CSIPlugin", 1);
     let ports = ports(plugin.clone());
     let drivers = Drivers::default();
-    start(root.path(), &ports, &drivers, None);
+    start(root.path(), &ports, &drivers, None, &object_cache::Objects::default());
     let error = drivers.get("d.example").unwrap_err().to_string();
     assert_eq!(error, "driver name d.example not found in the list of registered CSI drivers");
     let registry = root.path().join("plugins_registry");
@@ -177,7 +177,7 @@ async fn other_plugins_are_told_that_they_are_not_taken() {
     let plugin = Fake::new("DRAPlugin", 0);
     let ports = ports(plugin.clone());
     let drivers = Drivers::default();
-    start(root.path(), &ports, &drivers, None);
+    start(root.path(), &ports, &drivers, None, &object_cache::Objects::default());
     while plugin.told().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -240,9 +240,11 @@ async fn a_cluster_hears_of_drivers_and_may_contradict() {
     ports.tasks.spawn(keeper.run());
     let (_, objects) = object_cache::new();
     let of_cluster = objects.join_cluster();
-    let refresh = Refresh { drivers: drivers.clone(), objects, announcer: handle.clone() };
+    let of_refresh = objects.clone();
+    let refresh =
+        Refresh { drivers: drivers.clone(), objects: of_refresh, announcer: handle.clone() };
     ports.tasks.spawn(refresh.run());
-    start(root.path(), &ports, &drivers, Some(handle));
+    start(root.path(), &ports, &drivers, Some(handle), &objects);
     let registry = root.path().join("plugins_registry");
     std::fs::create_dir_all(&registry).expect("a directory");
     let socket = registry.join("d.sock");
@@ -292,4 +294,35 @@ async fn a_cluster_hears_of_drivers_and_may_contradict() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     ports.tasks.abort_all();
+}
+
+/// Pods that run from what was kept need drivers though no cluster hears of them.
+#[tokio::test(start_paused = true)]
+async fn drivers_serve_kept_pods_before_the_cluster_hears_of_them() {
+    for offline in [false, true] {
+        let plugin = Fake::new("CSIPlugin", 0);
+        let ports = ports(plugin.clone());
+        let drivers = Drivers::default();
+        let api = Direct::alone(Arc::new(jiff::Timestamp::now), 100).expect("an API");
+        let (_identity, node) = tokio::sync::watch::channel(None);
+        let (handle, keeper) = cluster::csi_node::new(cluster::csi_node::CsiNodeParts {
+            node_name: "n1".to_owned(),
+            api: Arc::new(api),
+            registered: Arc::new(drivers.clone()),
+            node,
+            spread: Arc::new(|_| Duration::ZERO),
+        });
+        ports.tasks.spawn(keeper.run());
+        let (_, objects) = object_cache::new();
+        objects.expect_cluster();
+        if offline {
+            objects.fall_back(object_cache::Kept::new(), object_cache::KeptNode::default());
+        }
+        let seat = drivers.seat(Path::new("/registry/d.sock"));
+        let done =
+            register::register(&*ports.plugins, &drivers, &seat, Some(&handle), &objects).await;
+        assert_eq!(done.ok().map(|done| done.announced), offline.then_some(false));
+        assert_eq!(drivers.names().len(), usize::from(offline));
+        assert_eq!(plugin.told().iter().all(Result::is_ok), offline, "it is told the same");
+    }
 }

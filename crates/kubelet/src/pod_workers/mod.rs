@@ -12,7 +12,6 @@ mod dispatcher;
 mod ends;
 mod events;
 mod kill;
-mod lane;
 mod lifecycle;
 mod metrics;
 mod orphan_files;

@@ -1,16 +1,21 @@
 //! The worker's hands: waiting, acting, learning from failure.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kubelet_model::{Action, Mono, ObservedPod};
 use tokio::time::sleep;
 
-use super::lane::Lane;
 use super::volumes::objects_changed;
 use super::worker::{Decision, Intent, Order, Worker};
+use crate::lane::Lane;
 use crate::pod_plan::RETRY_AFTER_ERROR;
 use crate::progress::{Calls, Obstacle};
 use crate::runtime_manager::{ActionError, Executor, Means, PodIdentity};
+
+/// Longest turn at the runtime: a sandbox takes a second or two, even on a busy node.
+/// A pull holds none: it keeps the registry busy, not the runtime.
+const TURN_MAX: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// Asks for a fresh look and waits for it, for a new order, or for news of why
@@ -69,7 +74,7 @@ impl Worker {
         }
         let mut orders = self.orders.clone();
         let touches_runtime = steps.iter().flatten().any(|action| !is_local(action));
-        let lane = Lane::default();
+        let lane = Lane::new(TURN_MAX);
         let mut left = steps.len();
         for step in steps {
             for action in &step {

@@ -10,6 +10,7 @@ mod fs;
 pub mod host_net;
 mod http;
 mod login;
+mod metered_plugins;
 mod plugins;
 mod probe;
 mod programs;
@@ -29,6 +30,8 @@ pub use fs::{
 };
 pub use http::{Fetched, HttpFetch, HttpFetchError, HyperFetch};
 pub use login::{Inhibitor, LoginError, LoginManager, LoginSession};
+pub use metered_plugins::{CsiMetrics, MeteredPlugins};
+pub(crate) use metered_plugins::{code_name, storage_seconds};
 pub use plugins::{CsiNode, Plugins, Registrar, SocketPlugins};
 pub use probe::{BODY_MAX, HttpAnswer, HttpRequest, PROBE_USER_AGENT, ProbeNet, Scheme};
 pub use programs::{NoPrograms, ProgramCall, ProgramError, Programs, RealPrograms};

@@ -26,7 +26,7 @@ use mounts::publish::Published;
 use mounts::{Beginning, Space, Usage};
 
 use self::disk::Disk;
-use self::flights::Flights;
+use self::flights::{Flights, Manner};
 use self::machine::Machine;
 use self::quotas::Counter;
 use super::remote_disk::{RemoteDisk, Share};
@@ -72,7 +72,9 @@ impl VolumeHost for RealVolumeHost {
     async fn is_mount_point(&self, path: &Path) -> Result<bool, VolumeError> {
         let point = path.to_owned();
         let look = move || Ok(mounts::table::is_mount_point(&point)?);
-        self.flights.look(path, "looking for a mount on".to_owned(), look).await
+        self.flights
+            .fly(Manner::Look, path, "looking for a mount on".to_owned(), move |_| look())
+            .await
     }
 
     async fn unmount_all(&self, path: &Path) -> Result<(), VolumeError> {
@@ -83,7 +85,9 @@ impl VolumeHost for RealVolumeHost {
     async fn force_unmount(&self, path: &Path) -> Result<(), VolumeError> {
         let point = path.to_owned();
         let force = move || Ok(mounts::force_unmount(&point).map(drop)?);
-        self.flights.beside(path, "unmounting by force".to_owned(), force).await
+        self.flights
+            .fly(Manner::Beside, path, "unmounting by force".to_owned(), move |_| force())
+            .await
     }
 
     async fn mounts_below(&self, dir: &Path) -> Result<Vec<PathBuf>, VolumeError> {
@@ -110,13 +114,15 @@ impl VolumeHost for RealVolumeHost {
             let mut progress = |files| steps.store(files, Ordering::Relaxed);
             Ok(mounts::ownership::own(&root, group, policy, &mut progress)?)
         };
-        self.flights.walk(dir, what, visited, own).await
+        self.flights.fly(Manner::Walk(visited), dir, what, own).await
     }
 
     async fn group_of(&self, path: &Path) -> Result<u32, VolumeError> {
         let looked = path.to_owned();
         let look = move || work::group_of(&looked);
-        self.flights.look(path, "looking for the group of".to_owned(), look).await
+        self.flights
+            .fly(Manner::Look, path, "looking for the group of".to_owned(), move |_| look())
+            .await
     }
 
     async fn make_inside(&self, volume: &Path, path: &Path, mode: u32) -> Result<(), VolumeError> {
@@ -231,6 +237,18 @@ impl VolumeHost for RealVolumeHost {
         self.flights.run(target, what, move || work::bind_file(&from, &to)).await
     }
 
+    async fn hold_device(&self, path: &Path) -> Result<(), VolumeError> {
+        let device = path.to_owned();
+        let hold = move || Ok(mounts::held::hold(&device)?);
+        self.flights.run(path, "keeping open the device".to_owned(), hold).await
+    }
+
+    async fn release_device(&self, path: &Path) -> Result<(), VolumeError> {
+        let device = path.to_owned();
+        let release = move || Ok(mounts::held::release(&device)?);
+        self.flights.run(path, "releasing the device".to_owned(), release).await
+    }
+
     async fn link(&self, target: &Path, link: &Path) -> Result<(), VolumeError> {
         let what = format!("linking {} to", target.display());
         let (to, at) = (target.to_owned(), link.to_owned());
@@ -273,17 +291,27 @@ impl VolumeHost for RealVolumeHost {
             let mut progress = |files| steps.store(files, Ordering::Relaxed);
             Ok(mounts::measure(&root, &mut progress)?)
         };
-        self.flights.measure(dir, "measuring".to_owned(), measure).await
+        self.flights.fly(Manner::Measure, dir, "measuring".to_owned(), measure).await
     }
 
     fn quotas(&self) -> Option<&dyn VolumeQuotas> {
         self.counter.is_some().then_some(self)
     }
 
+    async fn device_size(&self, path: &Path) -> Result<u64, VolumeError> {
+        let device = path.to_owned();
+        let measure = move || work::device_size(&device);
+        self.flights
+            .fly(Manner::Look, path, "measuring the device".to_owned(), move |_| measure())
+            .await
+    }
+
     async fn space(&self, path: &Path) -> Result<Space, VolumeError> {
         let inside = path.to_owned();
         let measure = move || Ok(mounts::space(&inside)?);
-        self.flights.look(path, "measuring the file system of".to_owned(), measure).await
+        self.flights
+            .fly(Manner::Look, path, "measuring the file system of".to_owned(), move |_| measure())
+            .await
     }
 
     async fn remove_tree(&self, path: &Path) -> Result<(), VolumeError> {

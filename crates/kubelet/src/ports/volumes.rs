@@ -304,6 +304,15 @@ pub trait VolumeHost: Send + Sync + 'static {
     /// Binds a device, or a file, to a file of the agent's, which is made; what else is
     /// bound there goes.
     async fn bind_file(&self, source: &Path, target: &Path) -> Result<(), VolumeError>;
+    /// Keeps the device at a path open, whatever becomes of the agent, unless it is: as long
+    /// as it is, its name stands for no other. A machine whose devices stay has nothing to do.
+    async fn hold_device(&self, _: &Path) -> Result<(), VolumeError> {
+        Ok(())
+    }
+    /// Ends that; what nobody holds is fine.
+    async fn release_device(&self, _: &Path) -> Result<(), VolumeError> {
+        Ok(())
+    }
     /// Makes a symbolic link, and the directory for it; what else is linked there goes.
     /// What it leads to need not be there.
     async fn link(&self, target: &Path, link: &Path) -> Result<(), VolumeError>;
@@ -320,6 +329,10 @@ pub trait VolumeHost: Send + Sync + 'static {
     /// Counts by file systems; `None` if the agent was told not to use them.
     fn quotas(&self) -> Option<&dyn VolumeQuotas> {
         None
+    }
+    /// How large a device is. A machine without devices has file systems.
+    async fn device_size(&self, path: &Path) -> Result<u64, VolumeError> {
+        Ok(self.space(path).await?.capacity)
     }
     /// Room of the file system a path is on.
     async fn space(&self, path: &Path) -> Result<Space, VolumeError>;

@@ -18,6 +18,7 @@ use ordered_watch as watch;
 
 pub(crate) use view::{Attachment, NodeView, Unattached};
 
+use super::ingredients::{Contents, Ingredients};
 use super::layout::VolumeName;
 
 /// The volumes of one pod, by the names under which they lie: how the cluster calls each.
@@ -37,10 +38,16 @@ struct Shared {
 #[derive(Default)]
 struct Table {
     held: BTreeMap<PodUid, Held>,
-    /// What lies on the disk, until the cluster says what of it is attached.
-    found: Option<BTreeMap<PodUid, Held>>,
+    /// What lies on the disk, until the cluster says what of it is attached; and whose
+    /// could not be read.
+    found: Option<(BTreeMap<PodUid, Held>, BTreeSet<PodUid>)>,
     /// Both are known: from then on it can be said what is in use.
     settled: bool,
+    /// What was attached then, and is of no pod that could be read: it may be of one that
+    /// could not.
+    suspects: BTreeSet<String>,
+    /// Disks that the node has without a controller, and for which pods.
+    own: BTreeMap<String, BTreeSet<PodUid>>,
 }
 
 impl Attachments {
@@ -63,12 +70,12 @@ impl Attachments {
     }
 
     /// What the cluster says, from now on.
-    pub(super) fn follow(&self) -> watch::Receiver<Arc<NodeView>> {
+    pub(crate) fn follow(&self) -> watch::Receiver<Arc<NodeView>> {
         self.0.view.subscribe()
     }
 
     /// What the cluster says now.
-    pub(super) fn view(&self) -> Arc<NodeView> {
+    pub(crate) fn view(&self) -> Arc<NodeView> {
         Arc::clone(&self.0.view.borrow())
     }
 
@@ -76,7 +83,7 @@ impl Attachments {
     /// of the agent are known.
     pub fn in_use(&self) -> Option<Vec<String>> {
         let table = self.lock();
-        let all = table.held.values().flat_map(BTreeMap::values).cloned();
+        let all = table.held.values().flat_map(BTreeMap::values).chain(&table.suspects).cloned();
         table.settled.then(|| all.collect::<BTreeSet<_>>().into_iter().collect())
     }
 
@@ -102,10 +109,65 @@ impl Attachments {
         self.settle();
     }
 
-    /// What an earlier life of the agent left on the disk.
-    pub(super) fn found(&self, found: BTreeMap<PodUid, Held>) {
-        self.lock().found = Some(found);
+    /// What an earlier life of the agent left on the disk, and of which pods that cannot
+    /// be read.
+    pub(super) fn found(&self, found: BTreeMap<PodUid, Held>, unread: BTreeSet<PodUid>) {
+        self.lock().found = Some((found, unread));
         self.settle();
+    }
+
+    /// What a pod has left, which could not be read before.
+    pub(super) fn read(&self, uid: &PodUid, mut volumes: Held) {
+        let attached = self.view().attached.clone();
+        self.change(|table| {
+            // The cluster has not said yet what is attached: that is settled then.
+            if let Some((found, unread)) = &mut table.found {
+                unread.remove(uid);
+                found.insert(uid.clone(), volumes);
+                return false;
+            }
+            volumes.retain(|_, name| {
+                table.suspects.contains(name)
+                    || attached.as_ref().is_some_and(|attached| attached.contains_key(name))
+            });
+            if !volumes.is_empty() {
+                table.held.entry(uid.clone()).or_default().append(&mut volumes);
+            }
+            true
+        });
+        self.change_view(|view| {
+            view.unread.remove(uid);
+        });
+        if self.view().settled && self.view().unread.is_empty() {
+            self.change(|table| !std::mem::take(&mut table.suspects).is_empty());
+        }
+    }
+
+    /// The disks that a node takes with a pod, where no controller attaches any: what no
+    /// pod of it has had.
+    pub(super) fn take(
+        &self,
+        uid: &PodUid,
+        node: &NodeView,
+        contents: &Contents,
+    ) -> Vec<VolumeName> {
+        if !node.in_cluster || node.controller_attaches {
+            return Vec::new();
+        }
+        let disks = contents.values().filter_map(|found| match found {
+            Ok(Ingredients::Disk(spec)) => Some(spec),
+            _ => None,
+        });
+        let mut table = self.lock();
+        let mut new = Vec::new();
+        for spec in disks {
+            let pods = table.own.entry(spec.unique_name.clone()).or_default();
+            if pods.is_empty() {
+                new.push(spec.volume.clone());
+            }
+            pods.insert(uid.clone());
+        }
+        new
     }
 
     /// A pod holds these, besides what it held.
@@ -130,15 +192,28 @@ impl Attachments {
 
     /// Nothing of a pod's volumes is left.
     pub(super) fn gone(&self, uid: &PodUid) {
-        self.change(|table| table.held.remove(uid).is_some());
+        self.change(|table| {
+            table.own.retain(|_, pods| {
+                pods.remove(uid);
+                !pods.is_empty()
+            });
+            table.held.remove(uid).is_some()
+        });
     }
 
     /// Once disk and cluster have both spoken: what is on both is in use.
     fn settle(&self) {
         let attached = self.view().attached.clone();
+        let mut unread = BTreeSet::new();
         let settled = self.change(|table| {
             let Some(attached) = attached.filter(|_| !table.settled) else { return false };
-            let Some(found) = table.found.take() else { return false };
+            let Some((found, not_read)) = table.found.take() else { return false };
+            unread = not_read;
+            if !unread.is_empty() {
+                let known: BTreeSet<&String> = found.values().flat_map(BTreeMap::values).collect();
+                let others = attached.keys().filter(|name| !known.contains(name));
+                table.suspects = others.cloned().collect();
+            }
             for (uid, mut volumes) in found {
                 volumes.retain(|_, name| attached.contains_key(name));
                 if !volumes.is_empty() {
@@ -149,7 +224,7 @@ impl Attachments {
             true
         });
         if settled {
-            self.change_view(|view| view.settled = true);
+            self.change_view(|view| (view.settled, view.unread) = (true, unread));
         }
     }
 
@@ -196,7 +271,7 @@ mod tests {
         let mut changes = all.in_use_changes();
         all.hold(&a, held(&[("pv", "x^1"), ("pw", "x^2")]));
         assert_eq!(all.in_use(), None, "nothing is known of an earlier life");
-        all.found(BTreeMap::new());
+        all.found(BTreeMap::new(), BTreeSet::new());
         all.node_says(&[], &[]);
         assert!(changes.changed().now_or_never().is_some() && all.view().settled);
         assert_eq!(all.in_use().unwrap(), ["x^1", "x^2"]);
@@ -218,19 +293,46 @@ mod tests {
             let found = held(&[("pv", "x^1"), ("odd", "x^3")]);
             let found = BTreeMap::from([(PodUid::new("a"), found)]);
             if disk_first {
-                all.found(found.clone());
+                all.found(found.clone(), BTreeSet::new());
                 assert!(!all.view().settled);
             }
             all.node_says(&[("zone", "z")], &[("x^1", "/dev/x"), ("x^9", "")]);
             if !disk_first {
                 assert_eq!(all.in_use(), None);
-                all.found(found);
+                all.found(found, BTreeSet::new());
             }
             assert_eq!(all.in_use().unwrap(), ["x^1"], "disk first: {disk_first}");
             assert!(all.view().settled);
             // What the cluster detaches later is still in use here.
             all.node_says(&[], &[]);
             assert_eq!(all.in_use().unwrap(), ["x^1"]);
+        }
+    }
+
+    #[test]
+    fn a_pod_that_cannot_be_read_keeps_its_own_volumes_alone() {
+        for read_first in [true, false] {
+            let all = Attachments::in_cluster(true);
+            let (good, bad) = (PodUid::new("good"), PodUid::new("bad"));
+            let found = BTreeMap::from([(good.clone(), held(&[("pv", "x^1")]))]);
+            all.found(found, BTreeSet::from([bad.clone()]));
+            let attached = [("x^1", ""), ("x^2", ""), ("x^3", "")];
+            if !read_first {
+                all.node_says(&[], &attached);
+                assert!(all.view().may_undo(&good) && !all.view().may_undo(&bad));
+                all.gone(&good);
+                let why = "any that is attached may be the pod's, but for another's";
+                assert_eq!(all.in_use().unwrap(), ["x^2", "x^3"], "{why}");
+            }
+            all.read(&bad, held(&[("pw", "x^2"), ("odd", "x^4")]));
+            if read_first {
+                all.node_says(&[], &attached);
+                all.gone(&good);
+            }
+            assert!(all.view().may_undo(&bad), "{read_first}");
+            assert_eq!(all.in_use().unwrap(), ["x^2"], "{read_first}");
+            all.gone(&bad);
+            assert_eq!(all.in_use().unwrap(), [""; 0]);
         }
     }
 }

@@ -114,8 +114,9 @@ impl ClaimSpec {
             }
             // Before that all that can be read in it is that the node has too many.
             let (driver, handle) = (&csi.driver, &csi.volume_handle);
-            let limits =
-                || node.attaches() && Policy::of(get(&driver_key(driver)).as_deref()).limits;
+            let policy = || Policy::read(get(&driver_key(driver)).as_deref());
+            // Of a driver of which nothing can be read, nobody asks for anything either.
+            let limits = || node.attaches() && policy().is_ok_and(|policy| policy.limits);
             if node.check_attached(&unique_name(driver, handle)).is_ok() || limits() {
                 let id = attachment_id(handle, driver, node_name);
                 keys.insert(ObjectKey::new(ObjectKind::VolumeAttachment, "", &id));
@@ -138,7 +139,7 @@ impl ClaimSpec {
         let failed = |why| ClaimError::Claim { claim: self.claim.clone(), why: Box::new(why) };
         let (name, volume) = self.bound_to(get)?;
         let block = self.check_mode(volume.volume_mode.as_deref())?;
-        let kind = foreign_kind(&volume);
+        let kind = if volume.csi.is_some() { "" } else { foreign_kind(&volume) };
         let modes = volume.access_modes.unwrap_or_default();
         let access = modes.first().and_then(|mode| Access::named(mode));
         let (Some(volume_name), Some(access)) = (VolumeName::new(&name), access) else {
@@ -171,7 +172,7 @@ impl ClaimSpec {
             once_pod: access == Access::OncePod,
             context: {
                 let can = !block && (volume.iscsi.is_some() || volume.fc.is_some());
-                let label = self.labels.for_mount(can, &modes);
+                let label = self.labels.for_mount(|| Ok(can), &modes);
                 label.map_err(|why| failed(Unusable::Type(why)))?
             },
         };
@@ -203,9 +204,12 @@ impl ClaimSpec {
         let Some(csi) = volume.csi else {
             return Err(failed(Unusable::Kind { volume: name, kind }));
         };
-        let described = get(&driver_key(&csi.driver));
-        let mounts_labels = Policy::of(described.as_deref()).mounts_labels;
-        let label_for_driver = self.labels.for_mount(mounts_labels, &modes);
+        let mounts_labels = || {
+            let policy = Policy::read(get(&driver_key(&csi.driver)).as_deref())?;
+            Ok(policy.mounts_labels)
+        };
+        let label = self.labels.for_mount(mounts_labels, &modes);
+        let label = label.map_err(|why| failed(Unusable::Type(why)))?;
         Ok(Resolved::Driver(Arc::new(CsiSpec {
             driver: csi.driver,
             handle: csi.volume_handle,
@@ -229,7 +233,7 @@ impl ClaimSpec {
                 bytes: capacity.map(Quantity::units).filter(|bytes| *bytes > 0),
                 sizes: get(&self.claim)
                     .and_then(|claim| Sizes::of(&claim, Size::of(volume.capacity.as_ref())?)),
-                label: label_for_driver.map_err(|why| failed(Unusable::Type(why)))?,
+                label,
             }),
         })))
     }
@@ -435,16 +439,17 @@ pub enum ClaimError {
     },
 }
 
-/// What a cluster says of a driver, and the tokens that it wants of a pod.
+/// What a cluster says of a driver, and the tokens that it wants of a pod. Which these are
+/// is not known while what it says cannot be read.
 pub(super) fn driver_objects(
     driver: &str,
     pod: &PodIdentity,
     get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
 ) -> BTreeSet<ObjectKey> {
     let key = driver_key(driver);
-    let policy = Policy::of(get(&key).as_deref());
-    let tokens = pod.token_keys(&policy).into_iter().map(|(_, key)| key);
-    tokens.chain([key]).collect()
+    let policy = Policy::read(get(&key).as_deref()).ok();
+    let tokens = policy.into_iter().flat_map(|policy| pod.token_keys(&policy));
+    tokens.map(|(_, key)| key).chain([key]).collect()
 }
 
 fn secret(reference: Option<&SecretReference>) -> Option<ObjectKey> {

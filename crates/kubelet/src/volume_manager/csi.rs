@@ -19,7 +19,6 @@ use plugin_apis::csi::{
     NodeStageVolumeRequest, VolumeCapability,
 };
 use plugin_apis::{CallError, CallErrorKind};
-use tonic::Code;
 
 pub(super) use policy::{GroupPolicy, Life, driver_key};
 pub use policy::{PodIdentity, PodTokens, Policy};
@@ -30,6 +29,7 @@ pub(super) use vol_data::{
 use super::growth::Sizes;
 use super::layout::VolumeName;
 use super::selinux;
+use crate::ports::code_name;
 
 /// What a pod wants of a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -380,10 +380,7 @@ pub(super) fn unique_name(driver: &str, handle: &str) -> String {
 
 /// A failed call, in the words that upstream's clients have for it.
 pub(super) fn rpc_error(error: &CallError) -> String {
-    let code = match error.code() {
-        Code::Cancelled => "Canceled".to_owned(),
-        other => format!("{other:?}"),
-    };
+    let code = code_name(error);
     let text = match &error.kind {
         CallErrorKind::Answered { message, .. } => message.clone(),
         CallErrorKind::TimedOut(_) => "context deadline exceeded".to_owned(),

@@ -17,7 +17,7 @@ use kubelet_model::{ConfigObject, DesiredPod, EventObject, ObjectKey};
 use mounts::host_path::{HostPathError, HostPathType};
 
 use super::attach::NodeView;
-use super::claims::{ClaimSpec, Named, Uses, driver_objects};
+use super::claims::{ClaimSpec, Named, Resolved, Uses, driver_objects};
 use super::csi::{self, CsiSpec};
 use super::layout::VolumeName;
 use super::network::{self, DiskSpec, ShareSpec};
@@ -25,6 +25,7 @@ use super::payload::{self, PayloadSpec};
 use super::selinux::{Labels, NodeLabels};
 use crate::container_manager::allocatable::Allocatable;
 use crate::container_manager::{Rules, amounts, plan};
+use crate::object_cache::KeptNode;
 use crate::settings::Settings;
 
 /// The volumes of one pod.
@@ -149,17 +150,34 @@ pub fn of_pod(pod: &DesiredPod, node: NodeFacts<'_>) -> Option<PodVolumes> {
     let all = spec.volumes.iter().flatten();
     let used = all.map(|volume| (volume, uses(volume)));
     let needed = used.filter(|(volume, uses)| *uses != Uses::default() && volume.image.is_none());
-    let named = needed.filter_map(|(volume, uses)| {
-        let name = VolumeName::new(&volume.name)?;
-        let wanted = wanted(volume, &name, uses, pod, node);
-        Some((name, wanted))
-    });
-    let volumes: BTreeMap<_, _> = named.collect();
+    let (mut volumes, mut misnamed) = (BTreeMap::new(), BTreeMap::new());
+    for (volume, uses) in needed {
+        match VolumeName::new(&volume.name) {
+            Some(name) => {
+                let wanted = wanted(volume, &name, uses, pod, node);
+                volumes.insert(name, wanted);
+            }
+            None => {
+                let why = Wanted::Refused(bad_name(&volume.name));
+                misnamed.insert(VolumeName::stand_in(&volume.name), why);
+            }
+        }
+    }
+    // Last: what is refused is told, whatever else has the name it is told under.
+    volumes.append(&mut misnamed);
     let shares = |mount: &VolumeMount| {
         matches!(mount.mount_propagation.as_deref(), Some("HostToContainer" | "Bidirectional"))
     };
     let shares = mounts(spec).any(shares);
     (!volumes.is_empty()).then(|| PodVolumes { object: EventObject::pod(pod), shares, volumes })
+}
+
+/// Why a volume of such a name cannot be made.
+fn bad_name(name: &str) -> String {
+    format!(
+        "{name:?} is no name of a volume: it has to be one part of a path, of 255 bytes at most; \
+         name it anew"
+    )
 }
 
 impl PodVolumes {
@@ -186,6 +204,38 @@ impl PodVolumes {
             }
         }
         keys
+    }
+
+    /// What the volumes need to know of the node without a cluster, as it is now: `None`
+    /// while that is not known.
+    pub(crate) fn of_node(
+        &self,
+        get: &dyn Fn(&ObjectKey) -> Option<Arc<ConfigObject>>,
+        node: &NodeView,
+    ) -> Option<KeptNode> {
+        let mut kept = KeptNode::default();
+        for wanted in self.volumes.values() {
+            if let Wanted::Claim(claim) = wanted
+                && claim.affinity(get).is_some()
+            {
+                kept.labels = Some(node.labels.clone()?);
+            }
+            let resolved = match wanted {
+                Wanted::Claim(claim) => claim.resolve(get).ok(),
+                Wanted::Disk(spec) => Some(Resolved::Disk(Arc::clone(spec))),
+                _ => None,
+            };
+            let name = match resolved {
+                Some(Resolved::Driver(spec)) => spec.unique_name(),
+                Some(Resolved::Disk(spec)) => spec.unique_name.clone(),
+                Some(Resolved::Place(_) | Resolved::Share(_)) | None => continue,
+            };
+            if node.check_attached(&name).is_ok() {
+                let device = node.attached.as_ref().and_then(|all| all.get(&name));
+                kept.attached.insert(name, device.cloned().unwrap_or_default());
+            }
+        }
+        Some(kept)
     }
 }
 

@@ -56,6 +56,8 @@ pub(super) enum Doing {
     SetUpDevice,
     /// A device for one pod.
     MapPodDevice,
+    /// The bind of a device, and what keeps it open.
+    MapDevice,
     /// The way to a disk, for its file system.
     Attach,
     /// The same, for the device.
@@ -83,6 +85,7 @@ impl Doing {
             Self::MountDevice => "MountVolume.MountDevice",
             Self::SetUpDevice => "MapVolume.SetUpDevice",
             Self::MapPodDevice => "MapVolume.MapPodDevice",
+            Self::MapDevice => "MapVolume.MapBlockVolume",
             Self::Attach => "MountVolume.WaitForAttach",
             Self::AttachDevice => "MapVolume.WaitForAttach",
             Self::Affinity => "MountVolume.NodeAffinity check",
@@ -111,9 +114,8 @@ impl Doing {
             Self::AttachSelf => Step::Attach,
             Self::NewMounter | Self::MountOptions => Step::Mount,
             Self::SetUp | Self::MountDevice | Self::Attach | Self::Expand => Step::Mount,
-            Self::SetUpDevice | Self::MapPodDevice | Self::AttachDevice | Self::ExpandDevice => {
-                Step::Map
-            }
+            Self::SetUpDevice | Self::MapPodDevice | Self::MapDevice => Step::Map,
+            Self::AttachDevice | Self::ExpandDevice => Step::Map,
         }
     }
 }

@@ -29,6 +29,8 @@ pub struct VolumeFacts {
     pub problem: Option<String>,
     /// Where it lies, once it is there.
     pub path: Option<PathBuf>,
+    /// Of a block volume: where the pod's device is, once it is there.
+    pub device: Option<PathBuf>,
     /// How it is measured.
     pub measure: Measure,
     /// The claim it is named by.
@@ -72,8 +74,8 @@ fn wanted(uid: &PodUid, pod: &PodVolumes, state: &VolumeState, get: Get<'_>) -> 
         VolumeState::Ready(_) | VolumeState::Gone => &[],
     };
     let of = |(name, wanted): (&VolumeName, &Wanted)| {
-        let path = match state {
-            VolumeState::Ready(all) => all.get(name.as_str()).map(|one| one.host_path.clone()),
+        let made = match state {
+            VolumeState::Ready(all) => all.get(name.as_str()),
             VolumeState::Waiting { .. } | VolumeState::Gone => None,
         };
         let there = !missing.iter().any(|missing| missing == name.as_str());
@@ -83,7 +85,8 @@ fn wanted(uid: &PodUid, pod: &PodVolumes, state: &VolumeState, get: Get<'_>) -> 
             kind: wanted.kind(),
             state: if there { Standing::Ready } else { Standing::Waiting },
             problem: problem(state, name.as_str()),
-            path,
+            path: made.map(|one| one.host_path.clone()),
+            device: made.and_then(|one| Some(one.device.as_ref()?.join(uid.as_str()))),
             measure: Measure::of(wanted, get),
             claim: match wanted {
                 Wanted::Claim(spec) => Some(spec.claim.clone()),
@@ -105,6 +108,7 @@ fn left(uid: &PodUid, state: &VolumeState) -> Vec<VolumeFacts> {
         state: Standing::Leaving,
         problem: problem(state, name),
         path: None,
+        device: None,
         measure: Measure::Not,
         claim: None,
         ephemeral: false,

@@ -20,6 +20,14 @@ impl VolumeName {
         is_part(name).then(|| Self(name.to_owned()))
     }
 
+    /// Under which name a volume is told of whose own could lead elsewhere.
+    pub fn stand_in(name: &str) -> Self {
+        let plain = name.chars().map(|one| if matches!(one, '/' | '\0') { '_' } else { one });
+        // Room enough for letters of several bytes.
+        let plain: String = plain.take(60).collect();
+        Self::new(&plain).unwrap_or_else(|| Self("_".to_owned()))
+    }
+
     /// The name.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -12,6 +12,7 @@ use kubelet_model::{ConfigObject, ObjectKey};
 use mounts::{Space, Usage};
 use plugin_apis::csi::volume_usage::Unit;
 use plugin_apis::csi::{NodeCapability, NodeGetVolumeStatsRequest, VolumeUsage};
+use tokio::time::Instant;
 
 use super::Volumes;
 use super::claims::{PlaceKind, Resolved};
@@ -37,7 +38,9 @@ pub enum Measure {
         /// The volume, as the driver knows it.
         handle: String,
     },
-    /// It is the host's own, as it is, or a device; nobody measures it.
+    /// It is a device: nobody knows how much of it is used.
+    Device,
+    /// It is the host's own, as it is; nobody measures it.
     Not,
 }
 
@@ -66,13 +69,13 @@ impl Measure {
                 Self::Driver { driver: spec.driver.clone(), handle: spec.handle.clone() }
             }
             Wanted::Claim(claim) => match claim.resolve(get) {
-                Ok(Resolved::Driver(spec)) if spec.is_block() => Self::Not,
                 Ok(Resolved::Driver(spec)) => {
                     Self::Driver { driver: spec.driver.clone(), handle: spec.handle.clone() }
                 }
                 Ok(Resolved::Place(spec)) => match spec.kind {
                     PlaceKind::Local(_) => Self::FileSystem,
-                    PlaceKind::HostPath(_) | PlaceKind::Device => Self::Not,
+                    PlaceKind::Device => Self::Device,
+                    PlaceKind::HostPath(_) => Self::Not,
                 },
                 Ok(Resolved::Share(_)) => Self::FileSystem,
                 Ok(Resolved::Disk(spec)) => Self::of_disk(&spec),
@@ -81,11 +84,23 @@ impl Measure {
         }
     }
 
-    /// As upstream, nobody measures a disk of a Fibre Channel network.
+    /// As upstream, nobody measures a file system of a Fibre Channel network.
     fn of_disk(spec: &DiskSpec) -> Self {
         match spec.disk {
-            RemoteDisk::Iscsi(_) if !spec.block => Self::FileSystem,
-            _ => Self::Not,
+            _ if spec.block => Self::Device,
+            RemoteDisk::Iscsi(_) => Self::FileSystem,
+            RemoteDisk::Fc(_) => Self::Not,
+        }
+    }
+
+    /// Whom the figures are from, as upstream calls it.
+    fn source(&self) -> &str {
+        match self {
+            Self::Files | Self::Counted => "du",
+            Self::FileSystem => "statfs",
+            Self::Driver { driver, .. } => driver,
+            Self::Device => "block",
+            Self::Not => "",
         }
     }
 }
@@ -93,10 +108,24 @@ impl Measure {
 impl Volumes {
     /// What a volume holds now; `None` if nobody knows.
     pub async fn measure(&self, volume: &VolumeFacts) -> Result<Option<VolumeUse>, String> {
-        let Some(path) = &volume.path else { return Ok(None) };
+        let Some(path) = volume.device.as_ref().or(volume.path.as_ref()) else { return Ok(None) };
+        let (began, mut source) = (Instant::now(), volume.measure.source());
+        let found = self.measure_at(path, &volume.measure, &mut source).await;
+        if volume.measure != Measure::Not {
+            self.0.metrics.measured(source, began);
+        }
+        found
+    }
+
+    async fn measure_at(
+        &self,
+        path: &Path,
+        measure: &Measure,
+        source: &mut &str,
+    ) -> Result<Option<VolumeUse>, String> {
         let host = &*self.0.ports.volumes;
         let space = || async { host.space(path).await.map_err(|error| error.to_string()) };
-        match &volume.measure {
+        match measure {
             Measure::Not => Ok(None),
             Measure::Files => {
                 let used = host.usage(path).await.map_err(|error| error.to_string())?;
@@ -104,12 +133,19 @@ impl Volumes {
             }
             Measure::Counted => {
                 let used = match counted(host, path).await {
-                    Some(used) => used,
+                    Some(used) => {
+                        *source = "fsquota";
+                        used
+                    }
                     None => host.usage(path).await.map_err(|error| error.to_string())?,
                 };
                 Ok(Some(VolumeUse { used, space: space().await? }))
             }
             Measure::FileSystem => Ok(Some(whole(space().await?))),
+            Measure::Device => {
+                let size = host.device_size(path).await.map_err(|error| error.to_string())?;
+                Ok(Some(whole(Space { capacity: size, ..Space::default() })))
+            }
             Measure::Driver { driver, handle } => self.ask(driver, handle, path).await,
         }
     }

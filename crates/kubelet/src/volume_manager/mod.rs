@@ -27,10 +27,11 @@ mod pod;
 mod pod_event;
 mod reconstruct;
 pub mod selinux;
+mod timed;
 #[cfg(test)]
 mod tests;
 
-pub use metrics::VolumeMetrics;
+pub use metrics::{TotalVolumes, VolumeMetrics};
 pub(crate) use pod_event::{attach_limit, why_waiting};
 
 use std::collections::BTreeMap;
@@ -43,7 +44,7 @@ use cluster::claims::Claims;
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_model::{DesiredPod, Mono, PodUid};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::events::Recorder;
 use crate::object_cache::Objects;
@@ -59,6 +60,10 @@ use devices::Devices;
 use layout::{PodLayout, VolumeName};
 use plan::Goal;
 use pod::PodTask;
+
+/// Pods whose volumes are made at once. The first have theirs, and start, while those of
+/// the others are made; all at once, they would all wait for the last.
+const MAKERS_MAX: usize = 6;
 
 /// Pause before a task that panicked starts again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
@@ -148,6 +153,7 @@ struct Shared {
     devices: Devices,
     attachments: Attachments,
     metrics: VolumeMetrics,
+    makers: Arc<Semaphore>,
     pods: Mutex<BTreeMap<PodUid, Entry>>,
 }
 
@@ -209,6 +215,7 @@ impl Volumes {
             drivers: drivers.clone(),
             devices: Devices::default(),
             metrics: VolumeMetrics::default(),
+            makers: Arc::new(Semaphore::new(MAKERS_MAX)),
             pods: Mutex::default(),
         }))
     }
@@ -321,7 +328,7 @@ impl Volumes {
     /// Starts a pod's task; `None` for a uid that can have no files.
     fn start(&self, uid: &PodUid, pod: Option<Arc<Pod>>, goal: Goal) -> Option<Entry> {
         let Shared { ports, settings, recorder, progress, objects, .. } = &*self.0;
-        let Shared { desired, drivers, devices, attachments, metrics, .. } = &*self.0;
+        let Shared { desired, drivers, devices, attachments, metrics, makers, .. } = &*self.0;
         let layout = PodLayout::new(&settings.root_dir, uid)?;
         let (goal, goals) = watch::channel(goal);
         let waiting = VolumeState::Waiting { volumes: vec![], problems: vec![], retry_at: None };
@@ -350,6 +357,7 @@ impl Volumes {
             state: sender,
             hurry: Arc::clone(&hurry),
             place: Arc::clone(&place),
+            makers: Arc::clone(makers),
         };
         ports.tasks.spawn(supervise(task));
         Some(Entry { pod, goal, state, hurry, place })

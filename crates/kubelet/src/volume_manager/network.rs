@@ -68,7 +68,9 @@ pub struct DiskSpec {
 pub(super) struct Usage {
     /// Under which name it lies.
     pub volume: VolumeName,
-    /// The pod only reads it.
+    /// The pod only reads it. As upstream: what a PersistentVolume's own source says of it
+    /// counts for nothing, but what the pod says of its claim; a volume of the pod's own spec
+    /// says so itself.
     pub read_only: bool,
     /// How it is mounted.
     pub mount_options: Vec<String>,
@@ -85,15 +87,14 @@ pub(super) struct Usage {
 }
 
 impl ShareSpec {
-    /// That of an NFS export. It can be read-only for two reasons.
+    /// That of an NFS export.
     pub(super) fn nfs(source: &NFSVolumeSource, usage: Usage) -> Self {
-        let read_only = usage.read_only || source.read_only.unwrap_or(false);
-        let own = read_only.then(|| "ro".to_owned());
+        let own = usage.read_only.then(|| "ro".to_owned());
         // As upstream: sorted, and each once.
         let options: BTreeSet<String> = usage.mount_options.iter().cloned().chain(own).collect();
         let options = options.into_iter().filter(|option| !option.is_empty()).collect();
         let share = Share::nfs(&source.server, &source.path, options);
-        let Usage { volume, persistent, once_pod, .. } = usage;
+        let Usage { volume, read_only, persistent, once_pod, .. } = usage;
         Self { volume, share, read_only, persistent, once_pod }
     }
 }
@@ -111,9 +112,8 @@ impl DiskSpec {
             _ if !wwids.is_empty() => (FcDisk::of_names(wwids), format!("[{}]", wwids.join(" "))),
             _ => return Err("fc: no fc disk information found".to_owned()),
         };
-        let read_only = source.read_only.unwrap_or(false);
         let disk = (RemoteDisk::Fc(disk), format!("kubernetes.io/fc/{name}"));
-        Self::of(disk, None, source.fs_type.clone(), read_only, usage)
+        Self::of(disk, None, source.fs_type.clone(), usage)
     }
 
     /// That of an iSCSI disk of a pod's own spec, whose Secret is the pod's neighbour.
@@ -174,23 +174,21 @@ impl DiskSpec {
         let ISCSIPersistentVolumeSource { target_portal, iqn, .. } = source;
         let name = format!("kubernetes.io/iscsi/{target_portal}:{iqn}:{lun}");
         let disk = (RemoteDisk::Iscsi(IscsiDisk { chap, ..disk }), name);
-        let read_only = source.read_only.unwrap_or(false);
-        Self::of(disk, secret, source.fs_type.clone(), read_only, usage)
+        Self::of(disk, secret, source.fs_type.clone(), usage)
     }
 
     fn of(
         (disk, unique_name): (RemoteDisk, String),
         secret: Option<ObjectKey>,
         fs_type: Option<String>,
-        read_only: bool,
         usage: Usage,
     ) -> Result<Self, String> {
         let global = disk.global_name();
         let global = global.ok_or_else(|| format!("{disk} is no name for a directory"))?;
-        let Usage { volume, mount_options, block, grouping, .. } = usage;
+        let Usage { volume, read_only, mount_options, block, grouping, .. } = usage;
         let Usage { persistent, once_pod, context, .. } = usage;
         Ok(Self {
-            read_only: read_only || usage.read_only,
+            read_only,
             fs_type: fs_type.unwrap_or_default(),
             volume,
             disk,
@@ -263,9 +261,14 @@ pub(super) fn secret_of(source: &ISCSIPersistentVolumeSource, pod_namespace: &st
 
 /// What a volume of a pod's own spec asks for; `None` if it is of another kind.
 pub(super) fn inline(volume: &Volume, name: &VolumeName, pod: &DesiredPod) -> Option<Wanted> {
+    let own = [
+        volume.nfs.as_ref().and_then(|source| source.read_only),
+        volume.iscsi.as_ref().and_then(|source| source.read_only),
+        volume.fc.as_ref().and_then(|source| source.read_only),
+    ];
     let usage = Usage {
         volume: name.clone(),
-        read_only: false,
+        read_only: own.into_iter().flatten().any(|read_only| read_only),
         mount_options: Vec::new(),
         block: false,
         grouping: Grouping::of(pod),

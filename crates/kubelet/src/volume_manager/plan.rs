@@ -215,6 +215,16 @@ impl Observed {
         self.begun.contains(found)
     }
 
+    /// Is it there already?
+    pub(super) fn is_made(&self, name: &VolumeName) -> bool {
+        self.made.contains_key(name)
+    }
+
+    /// What is left to undo, as far as somebody has looked.
+    pub(super) fn left(&self) -> impl Iterator<Item = &Found> {
+        self.left.iter().flatten()
+    }
+
     /// The pod ends: failures to make something matter no more.
     pub(super) fn turn_to_release(&mut self) {
         self.failures.retain(|op, _| matches!(op, Op::Look | Op::TearDown(_)));

@@ -12,8 +12,8 @@ use std::time::Duration;
 use cluster::claims::Claims;
 use futures_util::future::join_all;
 use kubelet_model::{EventObject, EventType, Mono, ObjectKey, PodUid};
-use tokio::sync::{Notify, watch};
-use tokio::time::sleep;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::{Instant, sleep};
 
 use super::attach::{Attachments, NodeView};
 use super::clean::Place;
@@ -22,15 +22,14 @@ use super::desired::{PodVolumes, Wanted};
 use super::devices::Devices;
 use super::growth::Grower;
 use super::layout::{PodLayout, VolumeName};
-use super::plan::{
-    self, Contents, Doing, Found, Goal, Ingredients, Lack, Observed, Op, Outcome, Plan,
-};
+use super::plan::{self, Contents, Doing, Goal, Ingredients, Lack, Observed, Op, Outcome, Plan};
 use super::plugins::{Means, NotMade, Tells};
 use super::pod_event::ToldProblem;
 use super::{
     Problem, Step, VolumeMetrics, VolumeMountable, VolumeState, plugins, pod_event, reconstruct,
 };
 use crate::events::Recorder;
+use crate::lane::Lane;
 use crate::object_cache::{ObjectWatch, Objects};
 use crate::plugin_manager::{DriverWatch, Drivers};
 use crate::pod_sources::PodSetReader;
@@ -40,6 +39,10 @@ use crate::progress::Calls;
 /// Pause between looks whether a pod whose manifest is gone is wanted again. Its
 /// worker usually says before that it ends.
 const UNWANTED_PAUSE: Duration = Duration::from_secs(1);
+
+/// Longest turn at making volumes: those of the node itself take milliseconds, and others
+/// are not kept waiting by what takes longer.
+const TURN_MAX: Duration = Duration::from_millis(200);
 
 /// What the task of a pod works with.
 #[derive(Clone)]
@@ -66,6 +69,7 @@ pub(super) struct PodTask {
     pub state: watch::Sender<VolumeState>,
     pub hurry: Arc<Notify>,
     pub place: Place,
+    pub makers: Arc<Semaphore>,
 }
 
 impl PodTask {
@@ -80,6 +84,7 @@ impl PodTask {
         // Found on the disk, and not known what they are.
         let mut unknown = BTreeSet::new();
         let mut followed = Followed::default();
+        let wanted = Instant::now();
         loop {
             let goal = self.goal.borrow_and_update().clone();
             if goal == Goal::Release {
@@ -87,10 +92,12 @@ impl PodTask {
             }
             // Before they are read, so that no change goes unnoticed.
             let view = Arc::clone(&node.borrow_and_update());
-            observed.may_undo(view.may_undo());
+            let view = view.or_kept(self.objects.kept_node().as_deref());
+            observed.may_undo(view.may_undo(&self.uid));
             let keys = || self.keys(&goal, &view);
             followed.turn_to(&goal, &observed, &self.objects, &self.drivers, keys);
             let contents = self.contents(&goal, &view);
+            self.tell_of_attach(&goal, &view, &contents);
             if matches!(goal, Goal::Mount(_)) && !self.desired.wants(&self.uid) {
                 // Objects go after the pods of their manifest: what went with the pod
                 // is not missing.
@@ -107,6 +114,9 @@ impl PodTask {
             self.ask_again(&plan.problems, &contents, &mut asked_again);
             let tell_again_at = self.tell(&goal, &plan.problems, &mut told);
             let tell_at = self.tell_of_pod(&goal, &plan, &mut told_of_pod);
+            if goal == Goal::Release {
+                self.count_leaving(&observed);
+            }
             if plan.state == VolumeState::Gone {
                 // Whoever cleans up comes to an end before the pod may come back.
                 let _place = self.place.lock().await;
@@ -122,9 +132,14 @@ impl PodTask {
                 // Nobody cleans up where something is being made.
                 let makes = goal != Goal::Release;
                 let place = if makes { Some(self.place.lock().await) } else { None };
-                let all = plan.ops.iter().map(|op| self.perform(op, &goal, &contents));
-                let outcomes = join_all(all).await;
-                drop(place);
+                let lane = Lane::new(TURN_MAX);
+                if makes {
+                    lane.take(&self.makers).await;
+                }
+                let all = plan.ops.iter();
+                let all = all.map(|op| self.timed(op, &goal, &contents, &observed, wanted));
+                let outcomes = lane.during(join_all(all)).await;
+                drop((place, lane));
                 for (op, (outcome, size)) in plan.ops.into_iter().zip(outcomes) {
                     if let (Op::TearDown(found), Outcome::Undone) = (&op, &outcome) {
                         self.attachments.undone(&self.uid, &found.name);
@@ -140,7 +155,7 @@ impl PodTask {
             }
             drop(contents);
             // A node of its own hears nothing, and volumes of other kinds need not.
-            let hears = view.in_cluster && (goal.may_be_attached() || !view.may_undo());
+            let hears = view.in_cluster && (goal.may_be_attached() || !view.may_undo(&self.uid));
             let wake_at = plan.wake_at.into_iter().chain(tell_at).chain(tell_again_at).min();
             let wait = wake_at.map(|at| at.since(self.clock.mono()));
             tokio::select! { biased;
@@ -193,7 +208,12 @@ impl PodTask {
 
     /// Does one thing. Returns what it came to, and of a volume that is made how large the
     /// cluster knows it to be.
-    async fn perform(&self, op: &Op, goal: &Goal, contents: &Contents) -> (Outcome, Option<i64>) {
+    pub(super) async fn perform(
+        &self,
+        op: &Op,
+        goal: &Goal,
+        contents: &Contents,
+    ) -> (Outcome, Option<i64>) {
         let what = op.to_string();
         let call = self.calls.begin(what.clone());
         let object = match goal {
@@ -210,6 +230,7 @@ impl PodTask {
             devices: &self.devices,
             root_dir: &self.root_dir,
             node_name: &self.node_name,
+            metrics: &self.metrics,
             tells: Tells { recorder: &self.recorder, object, call: &call, what: &what },
         };
         let failed = |error: crate::ports::VolumeError| Outcome::Failed(error.to_string());
@@ -333,30 +354,6 @@ impl PodTask {
         told.values().filter_map(|one| one.again_at).min()
     }
 
-    /// Counts what an earlier life of the agent left, and what becomes of it.
-    fn count(
-        &self,
-        observed: &Observed,
-        op: &Op,
-        outcome: &Outcome,
-        unknown: &mut BTreeSet<Found>,
-    ) {
-        match (op, outcome) {
-            (Op::Look, Outcome::Left(left)) => {
-                let found = left.iter().filter(|one| one.plugin.is_some());
-                for one in found.filter(|one| !observed.has_begun(one)) {
-                    let known = reconstruct::is_known(&*self.fs, &self.layout, &self.root_dir, one);
-                    self.metrics.count_found(known);
-                    unknown.extend((!known).then(|| one.clone()));
-                }
-            }
-            (Op::TearDown(found), _) if unknown.contains(found) => {
-                self.metrics.count_cleaned(*outcome == Outcome::Undone);
-            }
-            _ => {}
-        }
-    }
-
     /// Has drivers that can attach fewer volumes than they said asked again, once.
     fn ask_again(&self, problems: &[Problem], contents: &Contents, asked: &mut bool) {
         let full = problems.iter().any(|problem| problem.step == Step::AttachLimit);
@@ -404,6 +401,15 @@ impl PodTask {
                 path.display()
             );
             self.recorder.record(object, EventType::Normal, "SuccessfulMountVolume", text);
+        }
+    }
+
+    /// Says that a disk is the node's to reach for, as upstream, where no controller attaches.
+    fn tell_of_attach(&self, goal: &Goal, node: &NodeView, contents: &Contents) {
+        let Goal::Mount(pod) = goal else { return };
+        for name in self.attachments.take(&self.uid, node, contents) {
+            let text = format!("AttachVolume.Attach succeeded for volume \"{name}\" ");
+            self.recorder.record(&pod.object, EventType::Normal, "SuccessfulAttachVolume", text);
         }
     }
 

@@ -31,53 +31,86 @@ const NAME_BYTES_MAX: usize = 64 << 10;
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Finds what an earlier life of the agent left of volumes that may be attached, and
-/// tells it. Until that has worked nothing of it is undone.
+/// tells it. Until that has worked nothing of it is undone; a pod whose notes cannot be
+/// read keeps only its own volumes waiting.
 pub(super) async fn find_attachable(
     host: Arc<dyn VolumeHost>,
     fs: Arc<dyn Fs>,
     root_dir: PathBuf,
     attachments: Attachments,
 ) {
-    loop {
-        match attachable(&*host, &*fs, &root_dir).await {
-            Ok(found) => return attachments.found(found),
+    let pods = loop {
+        match host.dirs_in(&pods_dir(&root_dir)).await {
+            Ok(pods) => break pods,
             Err(error) => {
-                tracing::warn!(%error, "cannot see which volumes are left; looking again in a while");
+                tracing::warn!(%error, "cannot see whose volumes are left; looking again in a while");
                 sleep(RETRY).await;
+            }
+        }
+    };
+    let (mut found, mut unread) = (BTreeMap::new(), BTreeMap::new());
+    for uid in pods.into_iter().map(PodUid::new) {
+        match attachable(&*host, &*fs, &root_dir, &uid).await {
+            Ok(held) if held.is_empty() => {}
+            Ok(held) => {
+                found.insert(uid, held);
+            }
+            Err(error) => {
+                tell_unread(&uid, &error);
+                unread.insert(uid, error);
+            }
+        }
+    }
+    attachments.found(found, unread.keys().cloned().collect());
+    while !unread.is_empty() {
+        sleep(RETRY).await;
+        for (uid, before) in std::mem::take(&mut unread) {
+            match attachable(&*host, &*fs, &root_dir, &uid).await {
+                Ok(held) => attachments.read(&uid, held),
+                Err(error) => {
+                    if error != before {
+                        tell_unread(&uid, &error);
+                    }
+                    unread.insert(uid, error);
+                }
             }
         }
     }
 }
 
+fn tell_unread(uid: &PodUid, error: &VolumeError) {
+    tracing::warn!(
+        pod = %uid,
+        %error,
+        "cannot see which volumes the pod has left; none of its CSI, iSCSI and FC volumes is \
+         undone before that can be read, or is removed by hand"
+    );
+}
+
+/// What a pod has left of volumes that may be attached.
 async fn attachable(
     host: &dyn VolumeHost,
     fs: &dyn Fs,
     root_dir: &Path,
-) -> Result<BTreeMap<PodUid, Held>, VolumeError> {
-    let mut all = BTreeMap::new();
-    for uid in host.dirs_in(&pods_dir(root_dir)).await? {
-        let uid = PodUid::new(uid);
-        let Some(layout) = PodLayout::new(root_dir, &uid) else { continue };
-        let mut held = Held::new();
-        let csi = PluginName::csi();
-        for found in look(host, &layout).await? {
-            if found.plugin.as_ref() != Some(&csi) {
-                if let Some(name) = disk_name(fs, &layout, &found)? {
-                    held.insert(found.name, name);
-                }
-                continue;
+    uid: &PodUid,
+) -> Result<Held, VolumeError> {
+    let mut held = Held::new();
+    let Some(layout) = PodLayout::new(root_dir, uid) else { return Ok(held) };
+    let csi = PluginName::csi();
+    for found in look(host, &layout).await? {
+        if found.plugin.as_ref() != Some(&csi) {
+            if let Some(name) = disk_name(fs, &layout, &found)? {
+                held.insert(found.name, name);
             }
-            // What has no note is told of when it is undone.
-            let Some(data) = noted(fs, &layout, root_dir, &found)? else { continue };
-            if found.device || data.volume_lifecycle_mode == Life::Persistent.as_str() {
-                held.insert(found.name, unique_name(&data.driver_name, &data.volume_handle));
-            }
+            continue;
         }
-        if !held.is_empty() {
-            all.insert(uid, held);
+        // What has no note is told of when it is undone.
+        let Some(data) = noted(fs, &layout, root_dir, &found)? else { continue };
+        if found.device || data.volume_lifecycle_mode == Life::Persistent.as_str() {
+            held.insert(found.name, unique_name(&data.driver_name, &data.volume_handle));
         }
     }
-    Ok(all)
+    Ok(held)
 }
 
 /// What is noted of a driver's volume. A note that says nothing is none.
@@ -96,6 +129,18 @@ fn noted(
     };
     let content = read(fs, &note, VOL_DATA_BYTES_MAX)?;
     Ok(content.and_then(|content| VolData::parse(&content).ok()))
+}
+
+/// The driver of a volume that was found, if it has one and that was noted.
+pub(super) fn driver_of(
+    fs: &dyn Fs,
+    layout: &PodLayout,
+    root_dir: &Path,
+    found: &Found,
+) -> Option<String> {
+    let is_csi = found.plugin.as_ref().is_some_and(|plugin| plugin.as_dir() == PluginName::CSI);
+    let data = if is_csi { noted(fs, layout, root_dir, found) } else { Ok(None) };
+    data.ok().flatten().map(|data| data.driver_name)
 }
 
 /// A note, if there is one. One that cannot be read may be about anything.

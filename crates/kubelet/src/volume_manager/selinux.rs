@@ -55,17 +55,18 @@ impl Labels {
         Self { found, all_modes: node.all_modes }
     }
 
-    /// The label that a PersistentVolume of these access modes is mounted with.
+    /// The label that a PersistentVolume of these access modes is mounted with. Whether it
+    /// can be is asked of those alone that would be.
     ///
     /// # Errors
-    /// The containers do not agree on one.
+    /// The containers do not agree on one, or it is not known whether it can be.
     pub(super) fn for_mount(
         &self,
-        is_supported: bool,
+        is_supported: impl FnOnce() -> Result<bool, String>,
         modes: &[String],
     ) -> Result<Option<String>, String> {
         let once_pod = matches!(modes, [only] if only == "ReadWriteOncePod");
-        if !is_supported || !(once_pod || self.all_modes) {
+        if self.found.is_empty() || !(once_pod || self.all_modes) || !is_supported()? {
             return Ok(None);
         }
         let mut found = self.found.iter();
@@ -200,7 +201,7 @@ mod tests {
         ] {
             let containers: Vec<Value> = containers.into_iter().cloned().collect();
             let modes: Vec<String> = modes.iter().map(|mode| (*mode).to_owned()).collect();
-            let found = labels(&containers, pod, node).for_mount(is_supported, &modes);
+            let found = labels(&containers, pod, node).for_mount(|| Ok(is_supported), &modes);
             let expected = expected.map(|label| label.map(str::to_owned)).map_err(str::to_owned);
             assert_eq!(found, expected, "{containers:?} {pod} {modes:?}");
         }

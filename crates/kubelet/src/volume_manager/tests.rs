@@ -1,11 +1,14 @@
 //! Plans as tables, wanted volumes of pods, and a task against real directories.
 
 mod attach;
+mod bed;
 mod block;
 mod claims;
 mod clean;
 mod credentials;
 mod csi;
+mod disks;
+mod figures;
 mod growth;
 mod network;
 mod payload;
@@ -13,7 +16,6 @@ mod quotas;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,13 +29,8 @@ use super::selinux::NodeLabels;
 use super::{Step, VolumeMountable, VolumeState, Volumes};
 use crate::container_manager::Rules;
 use crate::container_manager::allocatable::Allocatable;
-use crate::events::Recorder;
-use crate::object_cache::Objects;
-use crate::plugin_manager::Drivers;
-use crate::pod_sources::PodSetReader;
 use crate::ports::Ports;
-use crate::progress::ProgressBoard;
-use crate::settings::Settings;
+use bed::Bed;
 
 /// A pod whose container mounts every volume but `unused`.
 fn pod(container: &str, spec: &str, volumes: &str) -> DesiredPod {
@@ -76,6 +73,37 @@ fn only_volumes_that_are_mounted_count() {
     let grouped = pod("", r#","securityContext":{"fsGroup":7}"#, r#"{"name":"v","emptyDir":{}}"#);
     let expected = Wanted::EmptyDir { medium: Medium::Disk, fs_group: Some(7), quota: None };
     assert_eq!(volumes_of(&grouped).expect("a volume").volumes[&name("v")], expected);
+}
+
+#[test]
+fn a_volume_whose_name_leads_elsewhere_is_told_and_waited_for() {
+    let odd = "a/../b";
+    let container = format!(
+        r#"}},{{"name":"two","image":"i","volumeMounts":[
+        {{"name":"{odd}","mountPath":"/b"}},{{"name":"..","mountPath":"/c"}}]"#
+    );
+    let source = format!(
+        r#"{{"name":"v","emptyDir":{{}}}},{{"name":"{odd}","emptyDir":{{}}}},
+           {{"name":"..","emptyDir":{{}}}}"#
+    );
+    let found = volumes_of(&pod(&container, "", &source)).expect("volumes");
+    let names: Vec<&str> = found.volumes.keys().map(VolumeName::as_str).collect();
+    assert_eq!(names, ["_", "a_.._b", "v"]);
+    let goal = Goal::Mount(Arc::new(found));
+    let rests = plan(&goal, &Observed::default(), &Contents::new(), at(0));
+    assert_eq!(rests.ops, [Op::SetUp(name("v"))]);
+    let VolumeState::Waiting { problems, .. } = rests.state else { panic!("it waits") };
+    let told = |text: &str| {
+        format!(
+            "MountVolume.SetUp failed for volume \"{}\" : \"{text}\" is no name of a volume: it \
+             has to be one part of a path, of 255 bytes at most; name it anew",
+            VolumeName::stand_in(text)
+        )
+    };
+    let messages: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    assert_eq!(messages, [told(".."), told(odd)]);
+    let long = "ä".repeat(300);
+    assert!(VolumeName::new(&long).is_none() && VolumeName::stand_in(&long).as_str().len() < 255);
 }
 
 #[test]
@@ -240,21 +268,14 @@ fn a_release_undoes_what_was_begun_and_what_is_found() {
 /// What another agent left of a kind that nobody here knows may hold data.
 #[tokio::test]
 async fn what_is_left_of_an_unknown_kind_is_removed_only_if_it_is_empty() {
-    let temp = tempfile::tempdir().expect("a directory");
-    let mut settings = Settings::for_node("n");
-    settings.root_dir = temp.path().to_owned();
-    let (ports, settings) = (ports(), Arc::new(settings));
-    let recorder = Recorder::new(Arc::clone(&ports.clock));
-    let (progress, none) = (ProgressBoard::default(), Objects::default());
-    let (_, desired) = PodSetReader::for_test(&[]);
-    let drivers = Drivers::default();
-    let dir = temp.path().join("pods/u1/volumes/example.com~flex");
+    let bed = Bed::new();
+    let dir = bed.root().join("pods/u1/volumes/example.com~flex");
     for made in ["empty", "used"] {
         std::fs::create_dir_all(dir.join(made)).expect("directories");
     }
     let data = dir.join("used/precious");
     std::fs::write(&data, "data").expect("a file");
-    let volumes = Volumes::new(&ports, &settings, &recorder, &progress, &none, &desired, &drivers);
+    let volumes = bed.life(&[]);
     let uid = PodUid::new("u1");
     volumes.release(&uid);
     let left = |state: &VolumeState| {
@@ -308,24 +329,16 @@ async fn until(volumes: &Volumes, uid: &PodUid, is: impl Fn(&VolumeState) -> boo
 
 #[tokio::test]
 async fn directories_come_and_go_with_the_pod() {
-    let temp = tempfile::tempdir().expect("a directory");
-    let mut settings = Settings::for_node("n");
-    settings.root_dir = temp.path().to_owned();
-    let ports = ports();
-    let recorder = Recorder::new(Arc::clone(&ports.clock));
-    let (progress, none) = (ProgressBoard::default(), Objects::default());
-    let settings = Arc::new(settings);
-    let host = temp.path().join("host");
+    let bed = Bed::new();
+    let recorder = &bed.recorder;
+    let host = bed.root().join("host");
     let source = format!(
         r#"{{"name":"v","emptyDir":{{}}}},{{"name":"w","hostPath":{{"path":"{}","type":"Directory"}}}}"#,
         host.display()
     );
     let pod = pod("", "", &source);
     let uid = pod.uid();
-    let (_, desired) = PodSetReader::for_test(&[&pod]);
-    let drivers = Drivers::default();
-    let life = || Volumes::new(&ports, &settings, &recorder, &progress, &none, &desired, &drivers);
-    let volumes = life();
+    let volumes = bed.life(&[&pod]);
     assert_eq!(volumes.state(uid), None);
     volumes.want(&pod);
     let waits = |state: &VolumeState| matches!(state, VolumeState::Waiting { problems, .. } if !problems.is_empty());
@@ -348,14 +361,14 @@ async fn directories_come_and_go_with_the_pod() {
     std::fs::write(&data, "x").expect("a file");
 
     // Another life knows nothing of it, and changes nothing in it.
-    let other = life();
+    let other = bed.life(&[&pod]);
     other.want(&pod);
     until(&other, uid, |state| matches!(state, VolumeState::Ready(_))).await;
     assert!(data.exists());
-    let third = life();
+    let third = bed.life(&[&pod]);
     third.release(uid);
     until(&third, uid, |state| *state == VolumeState::Gone).await;
-    let dir = |below: &str| Path::new(temp.path()).join("pods/u1").join(below);
+    let dir = |below: &str| bed.root().join("pods/u1").join(below);
     assert!(!dir("volumes/kubernetes.io~empty-dir/v").exists());
     assert!(!dir("plugins/kubernetes.io~empty-dir/v").exists());
     assert!(host.exists(), "what is the host's stays");

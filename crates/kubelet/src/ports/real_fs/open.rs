@@ -4,25 +4,39 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 
 use super::stamp;
 use crate::ports::fs::{FileStamp, Links, NewFile, OpenFile};
 
 /// Opens a regular file for reading.
 pub(super) fn regular(path: &Path, more: OFlags) -> io::Result<(File, Stat)> {
-    // Opening a FIFO without NONBLOCK would wait for a writer.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | more;
-    checked(rustix::fs::open(path, flags, Mode::empty())?.into())
+    // Its name first: a container may have put a device there, and to open one may start
+    // something, such as a watchdog.
+    let named = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | more, Mode::empty())?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&named)?.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Symlink => return Err(Errno::LOOP.into()),
+        _ => return Err(not_regular()),
+    }
+    let named = format!("/proc/self/fd/{}", named.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    checked(rustix::fs::open(named, flags, Mode::empty())?.into())
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, "not a regular file")
 }
 
 fn checked(file: File) -> io::Result<(File, Stat)> {
     let stat = rustix::fs::fstat(&file)?;
     if !FileType::from_raw_mode(stat.st_mode).is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
+        return Err(not_regular());
     }
     Ok((file, stat))
 }

@@ -2,7 +2,7 @@
 //! and its mount.
 //!
 //! Nothing is ever written to a disk that holds anything. Blank is one of which nobody
-//! else has hold, on which `blkid` knows nothing, and whose first and last megabytes
+//! else has hold, on which `blkid` knows nothing, and whose first and last four mebibytes
 //! are zeros. Never uses a shell. Upstream: k8s.io/mount-utils, FormatAndMount.
 
 use std::fs::{File, OpenOptions};

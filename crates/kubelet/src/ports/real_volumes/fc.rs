@@ -62,6 +62,7 @@ fn find(machine: &Machine, disk: &FcDisk) -> Found {
 /// Has the kernel forget the disk. One that is not here is fine.
 pub(super) fn detach(machine: &Machine, disk: &FcDisk, name: &str) -> Result<(), VolumeError> {
     let Found { device: Some(device), over } = find(machine, disk) else { return Ok(()) };
+    machine.check_unheld(&device, name)?;
     let parts = machine.parts_of(&device);
     if over {
         flush_map(machine, &device).map_err(|why| VolumeError::Remote {
@@ -157,6 +158,14 @@ mod tests {
         for part in ["sda", "sdb"] {
             assert_eq!(fake.text(&format!("/sys/block/{part}/device/delete")), "1");
         }
+        fake.put("/dev/dm-2", "held");
+        let error = gone(&fake).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "cannot detach the disk: the device /dev/dm-2 is in use when it was no longer expected \
+             to be in use; lsblk /dev/dm-2 and fuser -vm /dev/dm-2 show by whom"
+        );
+        assert_eq!(fake.calls().len(), 3, "nothing was done");
         let busy = Fake::new(|_, _| Ok(said(1, "map in use")));
         busy.link("/dev/disk/by-path/fc-0x500a-lun-1", "/dev/sda");
         busy.put("/sys/block/dm-2/slaves/sda", "");

@@ -62,6 +62,10 @@ struct Table {
 impl Table {
     /// The limit that keeps work on a path from being begun.
     fn limit_reached(&self, path: &Path) -> Option<usize> {
+        // Hardly ever is there so much that it need be counted.
+        if self.by_place.len() < UNDER_WAY_OF_POD_MAX {
+            return None;
+        }
         let of_pod = pod_of(path).map(|pod| (Some(pod), UNDER_WAY_OF_POD_MAX));
         let limits = of_pod.into_iter().chain([(None, UNDER_WAY_MAX)]);
         limits.filter(|(pod, max)| self.under_way(*pod).count() >= *max).map(|(_, max)| max).next()
@@ -145,11 +149,26 @@ struct Question<'a> {
     walk: Option<Walk<'a>>,
 }
 
+/// How work is done beside other work on its path, and waited for.
+#[derive(Clone, Copy)]
+pub(super) enum Manner<'a> {
+    /// When nothing else is under way there.
+    InTurn,
+    /// It changes nothing: it need not wait for a walk through the volume.
+    Look,
+    /// It is to end work that hangs on the path.
+    Beside,
+    /// It is a walk, and somebody hears how far it is.
+    Walk(&'a AtomicU64),
+    /// It is a walk that changes nothing. What it finds is soon out of date.
+    Measure,
+}
+
 /// What is asked of a walk.
 #[derive(Clone, Copy)]
 struct Walk<'a> {
-    /// Where it tells how far it has come.
-    visited: &'a AtomicU64,
+    /// Where it tells how far it has come, if anybody hears.
+    visited: Option<&'a AtomicU64>,
     /// How old its answer may be once its caller has given up.
     age_max: Duration,
 }
@@ -196,59 +215,13 @@ impl Flights {
         T: Clone + Send + Sync + 'static,
         W: FnOnce() -> Result<T, VolumeError> + Send + 'static,
     {
-        self.ask(self.question(path, what, false, None), move |_: &AtomicU64| work()).await
+        self.fly(Manner::InTurn, path, what, move |_: &AtomicU64| work()).await
     }
 
-    /// The same for what changes nothing: it need not wait for a walk through the volume.
-    pub(super) async fn look<T, W>(
+    /// The same in another manner; what walks tells how many files it has visited.
+    pub(super) async fn fly<T, W>(
         &self,
-        path: &Path,
-        what: String,
-        work: W,
-    ) -> Result<T, VolumeError>
-    where
-        T: Clone + Send + Sync + 'static,
-        W: FnOnce() -> Result<T, VolumeError> + Send + 'static,
-    {
-        let place = Place { path: path.to_owned(), beside: false };
-        let walks = self.lock().by_place.get(&place).is_some_and(|flight| flight.steps.is_some());
-        self.ask(self.question(path, what, walks, None), move |_: &AtomicU64| work()).await
-    }
-
-    /// The same for what is to end work that hangs on a path.
-    pub(super) async fn beside<T, W>(
-        &self,
-        path: &Path,
-        what: String,
-        work: W,
-    ) -> Result<T, VolumeError>
-    where
-        T: Clone + Send + Sync + 'static,
-        W: FnOnce() -> Result<T, VolumeError> + Send + 'static,
-    {
-        self.ask(self.question(path, what, true, None), move |_: &AtomicU64| work()).await
-    }
-
-    /// The same for a walk, which tells how many files it has visited.
-    pub(super) async fn walk<T, W>(
-        &self,
-        path: &Path,
-        what: String,
-        visited: &AtomicU64,
-        work: W,
-    ) -> Result<T, VolumeError>
-    where
-        T: Clone + Send + Sync + 'static,
-        W: FnOnce(&AtomicU64) -> Result<T, VolumeError> + Send + 'static,
-    {
-        let walk = Walk { visited, age_max: Duration::MAX };
-        self.ask(self.question(path, what, false, Some(walk)), work).await
-    }
-
-    /// The same for a walk that changes nothing, of which nobody hears how far it is. What
-    /// it finds is soon out of date.
-    pub(super) async fn measure<T, W>(
-        &self,
+        manner: Manner<'_>,
         path: &Path,
         what: String,
         work: W,
@@ -257,19 +230,23 @@ impl Flights {
         T: Clone + Send + Sync + 'static,
         W: FnOnce(&AtomicU64) -> Result<T, VolumeError> + Send + 'static,
     {
-        let visited = AtomicU64::new(0);
-        let walk = Walk { visited: &visited, age_max: MEASURED_MAX };
-        self.ask(self.question(path, what, false, Some(walk)), work).await
+        self.ask(self.question(manner, path, what), work).await
     }
 
-    fn question<'a>(
-        &self,
-        path: &Path,
-        what: String,
-        beside: bool,
-        walk: Option<Walk<'a>>,
-    ) -> Question<'a> {
-        let place = Place { path: path.to_owned(), beside };
+    fn question<'a>(&self, manner: Manner<'a>, path: &Path, what: String) -> Question<'a> {
+        let mut place = Place { path: path.to_owned(), beside: false };
+        place.beside = match manner {
+            Manner::Look => {
+                self.lock().by_place.get(&place).is_some_and(|flight| flight.steps.is_some())
+            }
+            Manner::Beside => true,
+            Manner::InTurn | Manner::Walk(_) | Manner::Measure => false,
+        };
+        let walk = match manner {
+            Manner::Walk(visited) => Some(Walk { visited: Some(visited), age_max: Duration::MAX }),
+            Manner::Measure => Some(Walk { visited: None, age_max: MEASURED_MAX }),
+            Manner::InTurn | Manner::Look | Manner::Beside => None,
+        };
         Question { place, what, asked_at: Instant::now(), walk }
     }
 
@@ -328,7 +305,9 @@ impl Flights {
             }
             let steps = flight.steps();
             if let Some(walk) = walks.filter(|_| steps != seen) {
-                walk.visited.store(steps, Ordering::Relaxed);
+                if let Some(visited) = walk.visited {
+                    visited.store(steps, Ordering::Relaxed);
+                }
                 (since, seen) = (Instant::now(), steps);
             } else if Instant::now() >= give_up_at {
                 return None;
@@ -414,7 +393,7 @@ impl Flights {
             held.recv().ok();
             Ok(())
         };
-        self.board(&self.question(path, "holding".to_owned(), false, None), &mut Some(wait));
+        self.board(&self.question(Manner::InTurn, path, "holding".to_owned()), &mut Some(wait));
         release
     }
 

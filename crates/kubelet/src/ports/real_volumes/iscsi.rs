@@ -76,6 +76,12 @@ pub(super) fn detach(
     let mut maps: Vec<PathBuf> =
         devices.iter().filter_map(|device| machine.multipath_of(device)).collect();
     maps.dedup();
+    // A device below another is that one's.
+    let bare = |device: &&PathBuf| machine.multipath_of(device).is_none();
+    let linked = work.linked();
+    for device in maps.iter().chain(devices.iter().chain(&linked).filter(bare)) {
+        machine.check_unheld(device, name)?;
+    }
     for map in maps {
         // As upstream: the devices below go all the same.
         if let Err(why) = flush_map(machine, &map) {
@@ -96,6 +102,16 @@ pub(super) fn detach(
 impl Work<'_> {
     fn failed(&self, why: String) -> VolumeError {
         VolumeError::Remote { what: self.what, disk: self.name.to_owned(), why }
+    }
+
+    /// The devices that links lead to which the machine has made for the disk.
+    fn linked(&self) -> Vec<PathBuf> {
+        let dir = "/dev/disk/by-path";
+        let links = self.machine.names(dir).into_iter().filter(|link| {
+            let names = self.disk.portals.iter().map(|portal| self.disk.link(portal, "tcp").0);
+            names.into_iter().any(|name| is_link(&name, link))
+        });
+        links.filter_map(|link| self.machine.device_of(&format!("{dir}/{link}"))).collect()
     }
 
     /// Links to the device, by all portals or by as many as can be reached.
@@ -214,6 +230,11 @@ impl Work<'_> {
     }
 }
 
+/// Is a link that of a name, by the kernel's own initiator or by a card's?
+fn is_link(name: &str, link: &str) -> bool {
+    link.strip_suffix(name).is_some_and(|front| front.is_empty() || front.starts_with("pci-"))
+}
+
 /// Looks at least once, and again until something is found or time is up.
 fn wait<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let mut waited = Duration::ZERO;
@@ -276,6 +297,19 @@ mod tests {
     }
 
     #[test]
+    fn links_of_cards_count_and_those_of_other_units_do_not() {
+        let name = disk(&["10.0.0.1"]).link("10.0.0.1:3260", "tcp").0;
+        for (link, expected) in [
+            (name.clone(), true),
+            (format!("pci-0000:41:00.0-{name}"), true),
+            (format!("{name}-part1"), false),
+            (format!("x-{name}"), false),
+        ] {
+            assert_eq!(is_link(&name, &link), expected, "{link}");
+        }
+    }
+
+    #[test]
     fn a_login_that_fails_is_told_and_leaves_no_record() {
         let fake = fake("--login", 8);
         let secret = [("node.session.auth.password", "hush")];
@@ -321,6 +355,21 @@ mod tests {
         assert_eq!(attached(&fake, &disk(&["10.0.0.1"])), Ok(LINK.to_owned()));
         assert_eq!(fake.text("/sys/class/scsi_host/host7/scan"), "0 0 3");
         assert!(fake.calls().iter().all(|call| call.contains("iface")), "{:?}", fake.calls());
+        fake.put("/dev/sd7", "held");
+        let error = detach(&fake.machine(), &disk(&["10.0.0.1"]), true, "the disk").unwrap_err();
+        let why = "the device /dev/sd7 is in use when it was no longer expected to be in use";
+        assert!(
+            error.to_string().starts_with(&format!("cannot detach the disk: {why}")),
+            "{error}"
+        );
+        assert_eq!(fake.text("/sys/block/sd7/device/delete"), "", "nothing was done");
+        // Below another device, it is that one's; which is free.
+        fake.put("/sys/block/dm-4/slaves/sd7", "");
+        detach(&fake.machine(), &disk(&["10.0.0.1"]), false, "the disk").expect("gone");
+        assert_eq!(fake.calls().pop().expect("calls"), "multipath -f /dev/dm-4");
+        fake.remove("/sys/block/dm-4");
+        fake.put("/dev/sd7", "");
+        fake.put("/sys/block/sd7/device/delete", "");
         // Another unit of the target stays, and so does the session.
         detach(&fake.machine(), &disk(&["10.0.0.1"]), false, "the disk").expect("gone");
         assert_eq!(fake.text("/sys/block/sd7/device/delete"), "1");

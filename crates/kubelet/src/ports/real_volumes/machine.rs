@@ -6,9 +6,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+
+use super::super::volumes::VolumeError;
 use super::tool::{self, Said, ToolError};
 
 /// Bytes of a file in /sys.
@@ -27,6 +32,8 @@ pub(super) struct Machine {
     pub run: Runner,
     /// Is there such a tool?
     pub has: fn(&str) -> bool,
+    /// Does somebody have hold of a device?
+    pub is_held: fn(&Path) -> bool,
     pub device_patience: Duration,
     pub multipath_patience: Duration,
 }
@@ -37,6 +44,7 @@ impl Default for Machine {
             root: PathBuf::from("/"),
             run: Box::new(tool::run),
             has: |name| tool::find(name).is_some(),
+            is_held,
             device_patience: DEVICE_PATIENCE,
             multipath_patience: MULTIPATH_PATIENCE,
         }
@@ -92,6 +100,20 @@ impl Machine {
             }
             _ => vec![device.to_owned()],
         }
+    }
+
+    /// Fails if somebody has hold of a device of a disk that is to be let go: what they have
+    /// not written yet would be lost.
+    pub(super) fn check_unheld(&self, device: &Path, disk: &str) -> Result<(), VolumeError> {
+        if !(self.is_held)(&self.at(&device.to_string_lossy())) {
+            return Ok(());
+        }
+        let shown = device.display();
+        let why = format!(
+            "the device {shown} is in use when it was no longer expected to be in use; lsblk \
+             {shown} and fuser -vm {shown} show by whom"
+        );
+        Err(VolumeError::Remote { what: "detach", disk: disk.to_owned(), why })
     }
 
     /// Has the kernel forget a SCSI device; one that is none, or is gone, is fine.
@@ -160,12 +182,39 @@ impl Machine {
     }
 }
 
+/// A file system, another device or a program has a block device for itself. What cannot
+/// be opened for another reason, as a disk whose server is gone, nobody has. Upstream:
+/// DeviceOpened in pkg/volume/util/hostutil.
+fn is_held(device: &Path) -> bool {
+    let is_device = |facts: fs::Metadata| facts.file_type().is_block_device();
+    if !fs::metadata(device).is_ok_and(is_device) {
+        return false;
+    }
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    matches!(open(device, flags, Mode::empty()), Err(Errno::BUSY))
+}
+
 fn slaves(map: &str) -> String {
     format!("/sys/block/{map}/slaves")
 }
 
 fn name_of(device: &Path) -> Option<&str> {
     device.file_name()?.to_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_block_device_can_be_held() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let file = temp.path().join("file");
+        fs::write(&file, "").expect("a file");
+        for path in [file.as_path(), &temp.path().join("none"), Path::new("/dev/null")] {
+            assert!(!is_held(path), "{}", path.display());
+        }
+    }
 }
 
 /// A machine of files, for tests.
@@ -215,6 +264,7 @@ pub(super) mod fake {
                     answers(&call, limit)
                 }),
                 has: |_| true,
+                is_held: |device| fs::read(device).is_ok_and(|text| text == b"held"),
                 device_patience: Duration::ZERO,
                 multipath_patience: Duration::ZERO,
             }
@@ -237,6 +287,10 @@ pub(super) mod fake {
 
         pub(in super::super) fn text(&self, path: &str) -> String {
             fs::read_to_string(self.path(path)).expect("a file")
+        }
+
+        pub(in super::super) fn remove(&self, dir: &str) {
+            fs::remove_dir_all(self.path(dir)).expect("a directory");
         }
 
         /// A link, and what it leads to.

@@ -14,6 +14,7 @@ use quota::{Counting, Quotas, Uncounted};
 
 use super::super::volumes::{VolumeError, VolumeQuotas};
 use super::RealVolumeHost;
+use super::flights::Manner;
 
 /// Counts, and says once why not.
 pub(super) struct Counter {
@@ -84,7 +85,9 @@ impl VolumeQuotas for RealVolumeHost {
         let Some(counter) = self.counter.clone() else { return Ok(None) };
         let path = dir.to_owned();
         let look = move || counter.counted(&path);
-        self.flights.look(dir, "reading the quota of".to_owned(), look).await
+        self.flights
+            .fly(Manner::Look, dir, "reading the quota of".to_owned(), move |_| look())
+            .await
     }
 
     async fn forget(&self, dir: &Path) -> Result<(), VolumeError> {

@@ -1,7 +1,7 @@
 //! The blocking part of the real volumes, where it is more than one call.
 
-use std::fs::OpenOptions;
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -53,6 +53,7 @@ pub(super) fn bind_file(source: &Path, target: &Path) -> Result<(), VolumeError>
             return Ok(());
         }
         // Another device has the name by now.
+        mounts::held::release(target)?;
         unmount_all(target)?;
     }
     mark(target)?;
@@ -108,6 +109,12 @@ pub(super) fn exists(path: &Path) -> Result<bool, VolumeError> {
         Err(error) if is_absent(&error) => Ok(false),
         Err(error) => Err(failed("look at", path, &error)),
     }
+}
+
+pub(super) fn device_size(path: &Path) -> Result<u64, VolumeError> {
+    let fail = |error: io::Error| failed("measure", path, &error);
+    let mut device = File::open(path).map_err(fail)?;
+    device.seek(SeekFrom::End(0)).map_err(fail)
 }
 
 pub(super) fn group_of(path: &Path) -> Result<u32, VolumeError> {

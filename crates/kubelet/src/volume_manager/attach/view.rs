@@ -4,12 +4,15 @@
 //! volume/util/operationexecutor, pkg/volume/csi/csi_attacher.go.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::NodeSelector;
 use serde::Deserialize;
 
+use kubelet_model::{ConfigObject, PodUid};
+
 use super::affinity;
-use kubelet_model::ConfigObject;
+use crate::object_cache::KeptNode;
 
 /// What the cluster says of the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,6 +29,11 @@ pub(crate) struct NodeView {
     pub attached: Option<BTreeMap<String, String>>,
     /// What an earlier life of the agent left is known, so that it can be undone.
     pub settled: bool,
+    /// Labels and attached volumes are those of an earlier life: there is no cluster to
+    /// tell them, nor one that could be told what is in use.
+    pub kept: bool,
+    /// Pods of which it is not known: what they left cannot be read.
+    pub unread: BTreeSet<PodUid>,
 }
 
 /// Why a volume cannot be mounted yet.
@@ -38,9 +46,22 @@ pub(crate) enum Unattached {
 }
 
 impl NodeView {
-    /// Whether what is left of drivers' volumes may be undone.
-    pub fn may_undo(&self) -> bool {
-        !self.in_cluster || self.settled
+    /// The same with what was kept of the node, until its cluster has spoken of it.
+    pub fn or_kept(self: Arc<Self>, kept: Option<&KeptNode>) -> Arc<Self> {
+        match kept.filter(|_| self.in_cluster && self.attached.is_none()) {
+            None => self,
+            Some(node) => Arc::new(Self {
+                labels: node.labels.clone(),
+                attached: Some(node.attached.clone()),
+                kept: true,
+                ..Self::clone(&self)
+            }),
+        }
+    }
+
+    /// Whether what is left of a pod's volumes of drivers may be undone.
+    pub fn may_undo(&self, uid: &PodUid) -> bool {
+        !self.in_cluster || (self.settled && !self.unread.contains(uid))
     }
 
     /// Whether the cluster attaches volumes to the node.
@@ -49,14 +70,15 @@ impl NodeView {
     }
 
     /// Is a volume of this name attached, as far as the Node tells? What is not known to
-    /// be in use may be detached at any time.
+    /// be in use may be detached at any time; of what was kept, only that is attached
+    /// which was known to be in use.
     pub fn check_attached(&self, volume: &str) -> Result<(), Unattached> {
         if !self.controller_attaches {
             let why = "attaching volumes from the kubelet is not supported";
             return Err(Unattached::Unsupported(why.to_owned()));
         }
         let attached = self.attached.as_ref().is_some_and(|all| all.contains_key(volume));
-        match attached && self.reported.contains(volume) {
+        match attached && (self.kept || self.reported.contains(volume)) {
             true => Ok(()),
             false => {
                 let why = format!("volume {volume} is not yet in node's status");
@@ -161,7 +183,27 @@ mod tests {
         assert_eq!(view.check_attached(name), Ok(()));
         view.controller_attaches = false;
         assert!(matches!(view.check_attached(name), Err(Unattached::Unsupported(_))));
-        assert!(!view.may_undo() && NodeView::default().may_undo());
+        let uid = PodUid::new("u");
+        assert!(!view.may_undo(&uid) && NodeView::default().may_undo(&uid));
+    }
+
+    #[test]
+    fn what_was_kept_counts_until_the_cluster_speaks() {
+        let (name, other) = ("kubernetes.io/csi/d^h", "kubernetes.io/csi/d^o");
+        let pairs = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+        let kept = KeptNode { labels: Some(pairs("zone", "a")), attached: pairs(name, "/dev/x") };
+        let mut view =
+            NodeView { in_cluster: true, controller_attaches: true, ..NodeView::default() };
+        let seen = |view: &NodeView| Arc::new(view.clone()).or_kept(Some(&kept));
+        assert_eq!(seen(&view).check_attached(name), Ok(()));
+        assert!(matches!(seen(&view).check_attached(other), Err(Unattached::Waits(_))));
+        assert_eq!(seen(&view).labels, kept.labels);
+        assert!(!seen(&view).may_undo(&PodUid::new("a")), "nobody knows what else is in use");
+        assert_eq!(*Arc::new(view.clone()).or_kept(None), view);
+        view.attached = Some(BTreeMap::new());
+        assert_eq!(*seen(&view), view, "its word counts");
+        let alone = NodeView::default();
+        assert_eq!(*seen(&alone), alone);
     }
 
     #[test]

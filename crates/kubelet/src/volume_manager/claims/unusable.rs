@@ -1,7 +1,7 @@
 //! Why a claim or its volume cannot be used.
 
 use k8s_openapi::api::core::v1::PersistentVolumeSpec;
-use kubelet_model::manifest::instead_of;
+use kubelet_model::manifest::{foreign_kinds, instead_of, is_migrated};
 
 /// Why a claim stands for no volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -101,7 +101,7 @@ pub enum Unusable {
 fn instead(kind: &str) -> String {
     match kind.is_empty() {
         true => String::new(),
-        false if TRANSLATED.contains(&kind) => format!(
+        false if is_migrated(kind) => format!(
             ": {kind}{}; klet does not translate in-tree cloud volumes to CSI",
             instead_of(kind)
         ),
@@ -109,38 +109,10 @@ fn instead(kind: &str) -> String {
     }
 }
 
-/// Kinds that upstream has drivers serve as if they were CSI volumes.
-const TRANSLATED: [&str; 7] = [
-    "awsElasticBlockStore",
-    "azureDisk",
-    "azureFile",
-    "cinder",
-    "gcePersistentDisk",
-    "portworxVolume",
-    "vsphereVolume",
-];
-
 /// The kind of a volume that nobody here can mount; empty if it is none of these.
 pub(super) fn foreign_kind(spec: &PersistentVolumeSpec) -> &'static str {
-    let kinds = [
-        (spec.aws_elastic_block_store.is_some(), "awsElasticBlockStore"),
-        (spec.azure_disk.is_some(), "azureDisk"),
-        (spec.azure_file.is_some(), "azureFile"),
-        (spec.cephfs.is_some(), "cephfs"),
-        (spec.cinder.is_some(), "cinder"),
-        (spec.flex_volume.is_some(), "flexVolume"),
-        (spec.flocker.is_some(), "flocker"),
-        (spec.gce_persistent_disk.is_some(), "gcePersistentDisk"),
-        (spec.glusterfs.is_some(), "glusterfs"),
-        (spec.photon_persistent_disk.is_some(), "photonPersistentDisk"),
-        (spec.portworx_volume.is_some(), "portworxVolume"),
-        (spec.quobyte.is_some(), "quobyte"),
-        (spec.rbd.is_some(), "rbd"),
-        (spec.scale_io.is_some(), "scaleIO"),
-        (spec.storageos.is_some(), "storageos"),
-        (spec.vsphere_volume.is_some(), "vsphereVolume"),
-    ];
-    kinds.into_iter().find(|(set, _)| *set).map_or("", |(_, kind)| kind)
+    let set = serde_json::to_value(spec).unwrap_or_default();
+    foreign_kinds().find(|kind| set.get(kind).is_some()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -100,12 +100,6 @@ impl Policy {
         }
     }
 
-    /// What an object says, as far as it can be read: whoever mounts asks
-    /// [`Policy::read`].
-    pub(in crate::volume_manager) fn of(object: Option<&ConfigObject>) -> Self {
-        Self::read(object).unwrap_or_else(|_| Self::undescribed())
-    }
-
     /// What an object says.
     ///
     /// # Errors
@@ -284,13 +278,13 @@ mod tests {
             "requiresRepublish":true,"serviceAccountTokenInSecrets":true,"seLinuxMount":true,
             "tokenRequests":[{"audience":"a","expirationSeconds":600},{"audience":""}],
             "volumeLifecycleModes":["Persistent","Ephemeral"]}"#;
-        let policy = Policy::of(Some(&object(&[("spec", spec)])));
+        let policy = Policy::read(Some(&object(&[("spec", spec)]))).expect("a policy");
         assert!(!policy.attach && policy.republish && policy.tokens_in_secrets);
         assert!(policy.mounts_labels && !Policy::undescribed().mounts_labels);
         assert_eq!((policy.pod_info, policy.group), ((true, true), GroupPolicy::File));
         assert_eq!(policy.tokens, [("a".to_owned(), 600), (String::new(), 0)]);
         assert_eq!(policy.check("d", Life::Ephemeral), Ok(()));
-        let bare = Policy::of(Some(&object(&[("spec", "{}")])));
+        let bare = Policy::read(Some(&object(&[("spec", "{}")]))).expect("a policy");
         assert!(bare.attach && bare.pod_info == (false, false) && !bare.republish);
         assert_eq!(
             bare.check("d", Life::Ephemeral).unwrap_err(),
@@ -306,12 +300,11 @@ mod tests {
             "the spec of CSIDriver \"d\" cannot be read; correct it"
         );
         assert_eq!(Policy::read(None), Ok(Policy::undescribed()));
-        assert_eq!(Policy::of(Some(&broken)), Policy::undescribed());
     }
 
     #[test]
     fn without_an_object_only_persistent_volumes_are_had() {
-        let none = Policy::of(None);
+        let none = Policy::undescribed();
         assert!(none.attach);
         assert_eq!(none.check("d", Life::Persistent), Ok(()));
         assert_eq!(

@@ -4,7 +4,7 @@
 
 use k8s_openapi::api::core::v1::{
     ClusterTrustBundleProjection, DownwardAPIVolumeFile, KeyToPath, PodCertificateProjection,
-    ServiceAccountTokenProjection, Volume, VolumeProjection,
+    PodSpec, ServiceAccountTokenProjection, Volume, VolumeProjection,
 };
 use kubelet_model::certificate::{CHAIN, CertificateAsk, KEY};
 use kubelet_model::token::TokenAsk;
@@ -172,20 +172,28 @@ impl From<'_> {
 /// runs the pod's containers may read it, and nobody else. Upstream: pkg/volume/projected.
 fn token_access(pod: &DesiredPod, mode: u32) -> (u32, Option<u32>) {
     let spec = pod.spec();
-    if spec.security_context.as_ref().is_some_and(|context| context.fs_group.is_some()) {
-        return (0o600, None);
-    }
+    let user = only_user(spec);
+    // A group gets its share when the volume is given to it.
+    let has_group =
+        spec.security_context.as_ref().is_some_and(|context| context.fs_group.is_some());
+    let mode = if has_group || user.is_some() { 0o600 } else { mode };
+    (mode, user.and_then(|user| u32::try_from(user).ok()))
+}
+
+/// The user that all containers run as, if each names one, or the pod does. Upstream:
+/// FsUserFrom in pkg/volume/util.
+fn only_user(spec: &PodSpec) -> Option<i64> {
     let of_pod = spec.security_context.as_ref().and_then(|context| context.run_as_user);
     let init = spec.init_containers.iter().flatten();
-    let mut users = spec.containers.iter().chain(init).map(|container| {
-        let own = container.security_context.as_ref().and_then(|context| context.run_as_user);
+    let plain = spec.containers.iter().chain(init).map(|container| &container.security_context);
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let ephemeral = ephemeral.map(|container| &container.security_context);
+    let mut users = plain.chain(ephemeral).map(|context| {
+        let own = context.as_ref().and_then(|context| context.run_as_user);
         own.or(of_pod)
     });
-    let first = users.next().flatten();
-    match first.filter(|first| users.all(|user| user == Some(*first))) {
-        Some(user) => (0o600, u32::try_from(user).ok()),
-        None => (mode, None),
-    }
+    let first = users.next().flatten()?;
+    users.all(|user| user == Some(first)).then_some(first)
 }
 
 fn mode_or(mode: Option<i32>, default: u32) -> u32 {

@@ -21,7 +21,7 @@ use super::super::csi::{Access, CsiSpec, Persistent, rpc_error};
 use super::super::devices::Device;
 use super::super::layout::VolumeName;
 use super::super::selinux;
-use super::{Means, group};
+use super::{Means, group, of_driver};
 use crate::object_cache::Objects;
 use crate::plugin_manager::{CsiDriver, Drivers};
 pub(super) use error::CsiError;
@@ -89,7 +89,8 @@ pub(super) async fn set_up(
         return Err(CsiError::Publish(rpc_error(&error)));
     }
     if let Some(gid) = spec.group_to_give(&capabilities) {
-        let given = group::give(means, &paths.target, gid, spec.grouping.policy, true).await;
+        let (plugin, policy) = (of_driver(&spec.driver), spec.grouping.policy);
+        let given = group::give(means, &plugin, &paths.target, gid, policy, true).await;
         given.map_err(|error| CsiError::Group { handle: spec.handle.clone(), error })?;
     }
     Ok(VolumeMountable {

@@ -1,9 +1,7 @@
-//! Block devices of the node that are persistent volumes, and what all block volumes
-//! have in common.
+//! Block devices of the node that are persistent volumes.
 //!
-//! Nothing is written to a device. The pod's link is made first and removed last, so
-//! that another life of the agent finds it. Upstream: pkg/volume/local,
-//! pkg/volume/util/volumepathhandler.
+//! The pod's link is made first and removed last, so that another life of the agent finds
+//! it. Upstream: pkg/volume/local.
 
 use std::path::PathBuf;
 
@@ -12,12 +10,11 @@ use mounts::host_path::HostPathType;
 use super::super::VolumeMountable;
 use super::super::claims::PlaceSpec;
 use super::super::layout::{PluginName, VolumeName};
+use super::super::plan::Doing;
 use super::others::{check_alone, others_have};
-use super::{Means, host_path};
+use super::place::turn;
+use super::{Means, NotMade, Operation, host_path, mapped};
 use crate::ports::VolumeError;
-
-/// Whose turn it is at devices of the node.
-const TURN: &str = "kubernetes.io/local-volume";
 
 /// Where the node has a volume's device, for each pod.
 fn global(means: &Means<'_>, volume: &VolumeName) -> PathBuf {
@@ -26,24 +23,19 @@ fn global(means: &Means<'_>, volume: &VolumeName) -> PathBuf {
 }
 
 /// Gives a device of the node to the pod, or finds that it has it.
-pub(super) async fn set_up(means: &Means<'_>, spec: &PlaceSpec) -> Result<VolumeMountable, String> {
-    let said = |error: VolumeError| error.to_string();
-    let shown = spec.path.display();
-    if !means.host.exists(&spec.path).await.map_err(said)? {
-        return Err(format!("path \"{shown}\" does not exist"));
-    }
-    if !host_path::is(means.host, &spec.path, HostPathType::BlockDevice).await.map_err(said)? {
-        return Err(format!(
-            "path \"{shown}\" is not a block device, which volumeMode Block needs"
-        ));
-    }
-    let _turn = means.devices.turn(TURN, spec.volume.as_str()).await;
-    check_alone(means, spec.once_pod, &PluginName::local(), &spec.volume, true).await?;
+pub(super) async fn set_up(
+    means: &Means<'_>,
+    spec: &PlaceSpec,
+) -> Result<VolumeMountable, NotMade> {
+    check(means, spec).await.map_err(|why| NotMade { doing: Doing::MapPodDevice, why })?;
+    let _turn = turn(means, &spec.volume).await;
+    let alone = check_alone(means, spec.once_pod, &PluginName::local(), &spec.volume, true).await;
+    alone.map_err(|why| NotMade { doing: Doing::SetUpDevice, why })?;
     let link = means.layout.device_link(&PluginName::local(), &spec.volume);
     let global = global(means, &spec.volume);
-    means.host.link(&spec.path, &link).await.map_err(said)?;
-    let bound = global.join(means.layout.uid());
-    means.host.bind_file(&spec.path, &bound).await.map_err(said)?;
+    let map = NotMade::when(Doing::MapDevice);
+    means.host.link(&spec.path, &link).await.map_err(&map)?;
+    mapped::map(means, &spec.path, &global.join(means.layout.uid())).await.map_err(&map)?;
     Ok(VolumeMountable {
         host_path: link,
         read_only: spec.read_only,
@@ -54,15 +46,29 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &PlaceSpec) -> Result<Volume
     })
 }
 
+/// Is there a device?
+async fn check(means: &Means<'_>, spec: &PlaceSpec) -> Result<(), String> {
+    let said = |error: VolumeError| error.to_string();
+    let shown = spec.path.display();
+    if !means.host.exists(&spec.path).await.map_err(said)? {
+        return Err(format!("path \"{shown}\" does not exist"));
+    }
+    match host_path::is(means.host, &spec.path, HostPathType::BlockDevice).await.map_err(said)? {
+        true => Ok(()),
+        false => {
+            Err(format!("path \"{shown}\" is not a block device, which volumeMode Block needs"))
+        }
+    }
+}
+
 /// Takes it away from the pod. The device is the host's, and stays as it is.
 pub(super) async fn tear_down(means: &Means<'_>, volume: &VolumeName) -> Result<(), VolumeError> {
-    let _turn = means.devices.turn(TURN, volume.as_str()).await;
+    let _turn = turn(means, volume).await;
     let global = global(means, volume);
-    let bound = global.join(means.layout.uid());
-    means.host.unmount_all(&bound).await?;
-    means.host.unlink(&bound).await?;
+    mapped::unmap(means, &global.join(means.layout.uid())).await?;
     if !others_have(means, &PluginName::local(), volume, true).await? {
-        means.host.remove_empty_dir(&global).await?;
+        let remove = means.host.remove_empty_dir(&global);
+        means.timed(&PluginName::local().plain(), Operation::UnmapDevice, remove).await?;
     }
     means.host.unlink(&means.layout.device_link(&PluginName::local(), volume)).await
 }

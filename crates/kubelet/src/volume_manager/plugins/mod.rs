@@ -8,6 +8,7 @@ mod device;
 mod empty_dir;
 mod group;
 mod host_path;
+mod mapped;
 mod nfs;
 mod others;
 mod payload;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use kubelet_model::{ObjectKey, ObjectKind};
+use tokio::time::Instant;
 
 use super::VolumeMountable;
 use super::attach::{Attachment, NodeView, Unattached};
@@ -32,6 +34,7 @@ use super::desired::Wanted;
 use super::devices::{Devices, Turn};
 use super::growth::Failure;
 use super::layout::{PluginName, PodLayout, VolumeName};
+use super::metrics::{Operation, VolumeMetrics, of_driver};
 use super::network::DiskSpec;
 use super::plan::{Doing, Found, Ingredients, Lack};
 use crate::object_cache::Objects;
@@ -68,6 +71,8 @@ pub(super) struct Means<'a> {
     pub root_dir: &'a Path,
     /// This node.
     pub node_name: &'a str,
+    /// What is counted.
+    pub metrics: &'a VolumeMetrics,
     /// Who hears of what happens meanwhile.
     pub tells: Tells<'a>,
 }
@@ -79,6 +84,19 @@ impl Means<'_> {
             true => Some(self.devices.turn(driver, handle).await),
             false => None,
         }
+    }
+
+    /// A part of the work that upstream counts as work of its own.
+    async fn timed<T, E>(
+        &self,
+        plugin: &str,
+        what: Operation,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let began = Instant::now();
+        let done = work.await;
+        self.metrics.time(plugin, what, began, done.is_ok());
+        done
     }
 }
 
@@ -123,10 +141,6 @@ pub(super) async fn set_up(
         (Wanted::Csi(_) | Wanted::Claim(_), Some(Ingredients::Driver(spec))) => {
             let made = csi::set_up(means, name, spec).await;
             return made.map_err(|error| NotMade::by_driver(&error, spec.is_block()));
-        }
-        (Wanted::Claim(_), Some(Ingredients::Place(spec))) if spec.kind == PlaceKind::Device => {
-            let made = device::set_up(means, spec).await;
-            return made.map_err(|why| NotMade { doing: Doing::MapPodDevice, why });
         }
         (Wanted::Claim(_), Some(Ingredients::Place(spec))) => {
             return place::set_up(means, spec).await;
@@ -246,6 +260,8 @@ fn tokens(spec: &CsiSpec, objects: &Objects) -> Result<PodTokens, String> {
     let mut found = Vec::new();
     for (audience, key) in spec.pod.token_keys(&spec.policy) {
         let token = objects.find(&key).and_then(|token| {
+            // What stands for a token is none that a driver could use.
+            let token = token.filter(|token| !token.data.is_empty());
             token.ok_or_else(|| "there is no API server that gives any".to_owned())
         });
         // Upstream's spelling.

@@ -12,14 +12,13 @@ use mounts::host_path::HostPathType;
 use super::super::VolumeMountable;
 use super::super::claims::{PlaceKind, PlaceSpec};
 use super::super::csi::Grouping;
+use super::super::devices::Turn;
 use super::super::layout::{PluginName, VolumeName};
 use super::super::plan::Doing;
 use super::others::{check_alone, others_have};
-use super::{Means, NotMade, device, group, host_path};
+use super::{Means, NotMade, Operation, device, group, host_path};
 use crate::ports::VolumeError;
 
-/// Whose turn it is at places of the node.
-const TURN: &str = "kubernetes.io/local-volume";
 /// The file system of a disk that names none, as upstream.
 const FS_TYPE: &str = "ext4";
 /// Mode of the directory below the bind.
@@ -40,13 +39,15 @@ pub(super) async fn set_up(
             let made = host_path::set_up(means.host, &spec.path, kind).await;
             made.map_err(|error| error.to_string())?
         }
-        PlaceKind::Device => {
-            let made = device::set_up(means, spec).await;
-            return made.map_err(|why| NotMade { doing: Doing::MapPodDevice, why });
-        }
+        PlaceKind::Device => return device::set_up(means, spec).await,
     };
     let persistent = Some(spec.volume.clone());
     Ok(VolumeMountable { read_only: spec.read_only, persistent, ..made })
+}
+
+/// Waits for the turn at a volume that lies on this node, as whatever it is used.
+pub(super) async fn turn(means: &Means<'_>, volume: &VolumeName) -> Turn {
+    means.devices.turn("kubernetes.io/local-volume", volume.as_str()).await
 }
 
 /// Is it a disk, or else a directory?
@@ -75,7 +76,7 @@ async fn local(
 ) -> Result<VolumeMountable, String> {
     let said = |error: VolumeError| error.to_string();
     // Whoever shares a disk waits: nobody may count its users meanwhile.
-    let _turn = means.devices.turn(TURN, spec.volume.as_str()).await;
+    let _turn = turn(means, &spec.volume).await;
     check_alone(means, spec.once_pod, &PluginName::local(), &spec.volume, false).await?;
     let target = means.layout.volume_dir(&PluginName::local(), &spec.volume);
     // Before a disk is mounted: it is how another life of the agent finds that it is.
@@ -95,7 +96,9 @@ async fn local(
     {
         check_group(means, &source, &spec.volume, gid).await.map_err(said)?;
     } else if let Some(gid) = grouping.fs_group.filter(|_| !spec.read_only && !is_bound) {
-        group::give(means, &target, gid, grouping.policy, true).await.map_err(said)?;
+        let plugin = PluginName::local().plain();
+        let given = group::give(means, &plugin, &target, gid, grouping.policy, true).await;
+        given.map_err(said)?;
     }
     let managed = !spec.read_only;
     Ok(VolumeMountable {
@@ -171,15 +174,18 @@ async fn mount_disk(means: &Means<'_>, spec: &PlaceSpec) -> Result<PathBuf, Volu
 
 /// Undoes the bind of a local volume, and the mount of a disk after the last pod.
 pub(super) async fn tear_down(means: &Means<'_>, name: &VolumeName) -> Result<(), VolumeError> {
-    let _turn = means.devices.turn(TURN, name.as_str()).await;
+    let _turn = turn(means, name).await;
     let target = means.layout.volume_dir(&PluginName::local(), name);
     means.host.unmount_all(&target).await?;
     let disk = disk_dir(means, name);
     if means.host.exists(&disk).await?
         && !others_have(means, &PluginName::local(), name, false).await?
     {
-        means.host.unmount_all(&disk).await?;
-        means.host.remove_empty_dir(&disk).await?;
+        let unmount = async {
+            means.host.unmount_all(&disk).await?;
+            means.host.remove_empty_dir(&disk).await
+        };
+        means.timed(&PluginName::local().plain(), Operation::UnmountDevice, unmount).await?;
     }
     // Last: as long as it is there, somebody comes back to undo the rest.
     means.host.remove_empty_dir(&target).await

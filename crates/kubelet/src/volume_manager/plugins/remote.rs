@@ -47,7 +47,8 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &DiskSpec) -> Result<VolumeM
     means.host.bind(&source, &target, spec.read_only).await.map_err(said)?;
     // As upstream, what is bound already is whoever's it has become since.
     if let Some(gid) = spec.grouping.fs_group.filter(|_| !spec.read_only && !is_bound) {
-        let given = group::give(means, &target, gid, spec.grouping.policy, false).await;
+        let (plugin, policy) = (spec.plugin().plain(), spec.grouping.policy);
+        let given = group::give(means, &plugin, &target, gid, policy, false).await;
         given.map_err(said)?;
     }
     Ok(VolumeMountable {
@@ -99,8 +100,15 @@ pub(super) async fn tear_down(
     let target = means.layout.volume_dir(plugin, name);
     let global = match remote_place::read_note(means, plugin, name, false)? {
         Some(global) => Some(global),
-        // Another agent made it: the kernel knows what is bound there.
-        None => behind(means, plugin, &target).await?,
+        // Another agent made it: the kernel knows what is bound there, until it is unbound;
+        // whoever tries again after that has to know, too.
+        None => {
+            let found = behind(means, plugin, &target).await?;
+            if let Some(global) = &found {
+                remote_place::note_disk(means, name, global).await?;
+            }
+            found
+        }
     };
     if let Some(global) = &global {
         let _turn = global.turn(means).await;

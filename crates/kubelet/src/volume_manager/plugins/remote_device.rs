@@ -10,7 +10,7 @@ use super::super::network::DiskSpec;
 use super::super::plan::Doing;
 use super::others::check_alone;
 use super::remote_place::{self, Global};
-use super::{Means, NotMade};
+use super::{Means, NotMade, mapped};
 use crate::ports::VolumeError;
 
 /// Gives the disk to the pod, or finds that it has it.
@@ -21,7 +21,7 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &DiskSpec) -> Result<VolumeM
     let global = Global::of(spec);
     let _turn = global.turn(means).await;
     let alone = check_alone(means, spec.once_pod, &spec.plugin(), &spec.volume, true).await;
-    alone.map_err(|why| NotMade { doing: Doing::MapPodDevice, why })?;
+    alone.map_err(|why| NotMade { doing: Doing::SetUpDevice, why })?;
     let dir = global.dir(means);
     let bound = dir.join(means.layout.uid());
     let link = means.layout.device_link(&spec.plugin(), &spec.volume);
@@ -32,7 +32,8 @@ pub(super) async fn set_up(means: &Means<'_>, spec: &DiskSpec) -> Result<VolumeM
     // Before the node reaches for it: whoever undoes it has to know what to leave.
     global.prepare(means, &disk).await.map_err(attach())?;
     let device = means.host.attach(&disk).await.map_err(attach())?;
-    means.host.bind_file(&device, &bound).await.map_err(map())?;
+    let mapped = mapped::map(means, &device, &bound).await;
+    mapped.map_err(NotMade::when(Doing::MapDevice))?;
     Ok(VolumeMountable {
         host_path: link,
         read_only: spec.read_only,
@@ -57,9 +58,12 @@ pub(super) async fn tear_down(
     for global in globals {
         let _turn = global.turn(means).await;
         let bound = global.dir(means).join(means.layout.uid());
-        means.host.unmount_all(&bound).await?;
-        means.host.unlink(&bound).await?;
-        global.leave(means).await?;
+        mapped::unmap(means, &bound).await?;
+        if let Err(error) = global.leave(means).await {
+            // Without a note, it is by this that whoever tries again finds the disk.
+            means.host.mark(&bound).await?;
+            return Err(error);
+        }
     }
     means.host.remove_tree(&means.layout.meta_dir(plugin, name)).await?;
     means.host.unlink(&means.layout.device_link(plugin, name)).await

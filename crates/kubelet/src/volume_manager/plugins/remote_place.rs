@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::super::devices::Turn;
 use super::super::layout::{PluginName, VolumeName};
 use super::super::network::DiskSpec;
-use super::Means;
+use super::{Means, Operation};
 use crate::ports::{RemoteDisk, VolumeError};
 
 /// Mode of the directories.
@@ -100,10 +100,14 @@ impl Global {
         if used {
             return Ok(());
         }
-        if !self.block {
-            means.host.unmount_all(&dir).await?;
-        }
-        self.let_go(means).await
+        let let_go = async {
+            if !self.block {
+                means.host.unmount_all(&dir).await?;
+            }
+            self.let_go(means).await
+        };
+        let what = if self.block { Operation::UnmapDevice } else { Operation::UnmountDevice };
+        means.timed(&self.plugin.plain(), what, let_go).await
     }
 
     /// Lets go of a disk that nobody uses, and removes its directory.
@@ -201,6 +205,17 @@ pub(super) async fn write_note(
     let dir = means.layout.meta_dir(&global.plugin, &spec.volume);
     means.host.make_dir(&dir, MODE).await?;
     write(means, dir.join(NAME_NOTE), spec.unique_name.as_bytes())?;
+    note_disk(means, &spec.volume, global).await
+}
+
+/// Notes here which disk a pod's volume is.
+pub(super) async fn note_disk(
+    means: &Means<'_>,
+    volume: &VolumeName,
+    global: &Global,
+) -> Result<(), VolumeError> {
+    let dir = means.layout.meta_dir(&global.plugin, volume);
+    means.host.make_dir(&dir, MODE).await?;
     write(means, dir.join("disk"), global.name.as_bytes())
 }
 

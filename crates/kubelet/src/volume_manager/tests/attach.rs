@@ -16,6 +16,7 @@ use tonic::Code;
 use super::super::attach::Attachments;
 use super::super::csi::{attachment_id, driver_key};
 use super::super::{Step, VolumeState, Volumes, attach_limit};
+use super::bed::Bed;
 use super::claims::{gone, stager, storage, told};
 use super::csi::Scripted;
 use super::{pod, ports, until};
@@ -94,7 +95,7 @@ fn attachment_key() -> ObjectKey {
     ObjectKey::new(ObjectKind::VolumeAttachment, "", &id)
 }
 
-fn from_api(source: &str) -> DesiredPod {
+pub(super) fn from_api(source: &str) -> DesiredPod {
     let pod = pod("", r#","serviceAccountName":"robot""#, source);
     let pod = Pod::clone(pod.pod());
     DesiredPod::new(Source::Api, Arc::new(pod)).expect("a complete pod")
@@ -108,7 +109,7 @@ pub(super) fn ready(state: &VolumeState) -> bool {
     matches!(state, VolumeState::Ready(_))
 }
 
-async fn until_in_use(attachments: &Attachments, expected: &[&str]) {
+pub(super) async fn until_in_use(attachments: &Attachments, expected: &[&str]) {
     let mut changes = attachments.in_use_changes();
     let waits = async {
         while attachments.in_use().is_none_or(|all| all != expected) {
@@ -438,32 +439,23 @@ fn a_cluster_says_whether_a_claim_can_be_used() {
 /// A node of its own has labels, too.
 #[tokio::test]
 async fn without_a_cluster_the_nodes_own_labels_count() {
-    let temp = tempfile::tempdir().expect("a directory");
-    let mut settings = Settings::for_node("n");
-    settings.root_dir = temp.path().to_owned();
-    settings.node_labels = BTreeMap::from([("zone".to_owned(), "y".to_owned())]);
-    let ports = ports();
-    let recorder = Recorder::new(Arc::clone(&ports.clock));
-    let (writer, objects) = object_cache::new();
+    let mut bed = Bed::new();
+    bed.settings.node_labels = BTreeMap::from([("zone".to_owned(), "y".to_owned())]);
     let affine = |zone: &str| {
         let spec = json!({"accessModes": ["ReadWriteOnce"],
-            "hostPath": {"path": temp.path(), "type": "Directory"},
+            "hostPath": {"path": bed.root(), "type": "Directory"},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions":
                 [{"key": "zone", "operator": "In", "values": [zone]}]}]}}});
         storage(ObjectKind::PersistentVolume, "", "pv", &spec.to_string())
     };
     let spec = r#"{"accessModes":["ReadWriteOnce"],"volumeName":"pv"}"#;
     let claim = storage(ObjectKind::PersistentVolumeClaim, "ns", "c", spec);
-    writer.replace(Source::File, &[Arc::clone(&claim), affine("z")]);
+    bed.writer.replace(Source::File, &[Arc::clone(&claim), affine("z")]);
     let one = pod("", "", r#"{"name":"v","persistentVolumeClaim":{"claimName":"c"}}"#);
-    let (_, desired) = PodSetReader::for_test(&[&one]);
-    let (drivers, progress) = (Drivers::default(), ProgressBoard::default());
-    let settings = Arc::new(settings);
-    let volumes =
-        Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired, &drivers);
+    let volumes = bed.life(&[&one]);
     volumes.want(&one);
     until(&volumes, one.uid(), told("NodeAffinity check failed for volume \"pv\" : no match"))
         .await;
-    writer.replace(Source::File, &[claim, affine("y")]);
+    bed.writer.replace(Source::File, &[claim, affine("y")]);
     until(&volumes, one.uid(), ready).await;
 }

@@ -9,20 +9,16 @@ use kubelet_model::{ConfigObject, DesiredPod, ObjectKey, ObjectKind, Source};
 use plugin_apis::csi::volume_capability::AccessType;
 use tonic::Code;
 
+use super::super::VolumeState;
 use super::super::claims::{PlaceKind, Resolved};
 use super::super::desired::Wanted;
 use super::super::layout::PluginName;
+use super::super::measure::Measure;
+use super::super::metrics::plugin_of;
 use super::super::plan::{Contents, Found, Goal, Ingredients, Observed, Op, Outcome, plan};
-use super::super::{VolumeState, Volumes};
+use super::bed::Bed;
 use super::claims::{gone, stager, storage, told};
-use super::{at, name, ports, until, volumes_of};
-use crate::events::Recorder;
-use crate::object_cache;
-use crate::plugin_manager::Drivers;
-use crate::pod_sources::PodSetReader;
-use crate::ports::CsiNode;
-use crate::progress::ProgressBoard;
-use crate::settings::Settings;
+use super::{at, name, until, volumes_of};
 
 /// A pod that has the claim `c` as a device, or mounted.
 fn pod(used: &str) -> DesiredPod {
@@ -103,6 +99,21 @@ fn a_volume_is_used_as_what_it_is() {
         panic!("no place")
     };
     assert_eq!(place.kind, PlaceKind::Device);
+    let iscsi = r#""iscsi":{"targetPortal":"p","iqn":"iqn.x","lun":3}"#;
+    let fc = r#""fc":{"targetWWNs":["500a"],"lun":0}"#;
+    let driver = Measure::Driver { driver: "d.example".to_owned(), handle: "h".to_owned() };
+    for (source, plugin, measure) in [
+        (CSI, "kubernetes.io/csi:d.example", driver),
+        (LOCAL, "kubernetes.io/local-volume", Measure::Device),
+        (iscsi, "kubernetes.io/iscsi", Measure::Device),
+        (fc, "kubernetes.io/fc", Measure::Device),
+    ] {
+        let volumes = volumes_of(&pod(DEVICE)).expect("a volume");
+        let (wanted, objects) = (&volumes.volumes[&name("v")], objects("Block", "Block", source));
+        let get = |key: &ObjectKey| objects.iter().find(|object| object.key == *key).cloned();
+        assert_eq!(Measure::of(wanted, &get), measure);
+        assert_eq!(plugin_of(wanted, &get).as_deref(), Some(plugin));
+    }
     // Undone where it is done, as everything.
     for (ingredients, plugin) in [
         (Ingredients::Driver(spec), PluginName::csi()),
@@ -122,26 +133,17 @@ fn a_volume_is_used_as_what_it_is() {
 /// The driver here makes no device: all before that is there, and all of it is undone.
 #[tokio::test]
 async fn what_a_driver_began_is_found_and_undone() {
-    let temp = tempfile::tempdir().expect("a directory");
-    let mut settings = Settings::for_node("n");
-    settings.root_dir = temp.path().to_owned();
-    let settings = Arc::new(settings);
-    let ports = ports();
-    let recorder = Recorder::new(Arc::clone(&ports.clock));
-    let (progress, (writer, known)) = (ProgressBoard::default(), object_cache::new());
-    writer.replace(Source::File, &objects("Block", "Block", CSI));
     let node = stager();
-    let drivers = Drivers::holding("d.example", Arc::clone(&node) as Arc<dyn CsiNode>);
+    let bed = Bed::with(&node);
+    bed.writer.replace(Source::File, &objects("Block", "Block", CSI));
     let pod = pod(DEVICE);
-    let (_, desired) = PodSetReader::for_test(&[&pod]);
-    let life = || Volumes::new(&ports, &settings, &recorder, &progress, &known, &desired, &drivers);
-    let volumes = life();
+    let volumes = bed.life(&[&pod]);
     node.answers.lock().unwrap().push_back(Code::Internal);
     volumes.want(&pod);
     let failed = "MapVolume.SetUpDevice failed for volume \"pv\" : rpc error: code = Internal";
     until(&volumes, pod.uid(), told(failed)).await;
-    let all = temp.path().join("plugins/kubernetes.io/csi/volumeDevices");
-    let link = temp.path().join("pods/u1/volumeDevices/kubernetes.io~csi/pv");
+    let all = bed.root().join("plugins/kubernetes.io/csi/volumeDevices");
+    let link = bed.root().join("pods/u1/volumeDevices/kubernetes.io~csi/pv");
     assert!(
         !all.join("pv").exists() && fs::symlink_metadata(&link).is_err(),
         "after a final answer"
@@ -153,11 +155,11 @@ async fn what_a_driver_began_is_found_and_undone() {
     let note = fs::read_to_string(all.join("pv/data/vol_data.json")).expect("a note");
     assert!(note.contains(r#""volumeHandle":"h""#), "{note}");
     assert!(all.join("staging/pv").is_dir());
-    let reasons: BTreeSet<_> = recorder.all().iter().map(|event| event.reason).collect();
+    let reasons: BTreeSet<_> = bed.recorder.all().iter().map(|event| event.reason).collect();
     assert_eq!(reasons, BTreeSet::from(["FailedMapVolume"]));
 
     // Another life knows it from the disk alone.
-    let other = life();
+    let other = bed.life(&[&pod]);
     let asked = node.calls().len();
     node.answers.lock().unwrap().extend([Code::Internal, Code::Ok, Code::Unavailable]);
     other.release(pod.uid());

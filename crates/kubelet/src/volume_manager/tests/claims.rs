@@ -15,19 +15,15 @@ use tonic::Code;
 use super::super::attach::NodeView;
 use super::super::claims::{PlaceKind, PlaceSpec, Resolved};
 use super::super::csi::CsiSpec;
-use super::super::desired::Wanted;
+use super::super::desired::{self, NodeFacts, Wanted};
 use super::super::layout::PluginName;
 use super::super::plan::{Contents, Found, Goal, Ingredients, Observed, Op, Outcome, plan};
+use super::super::selinux::NodeLabels;
 use super::super::{VolumeState, Volumes};
+use super::bed::Bed;
 use super::csi::Scripted;
-use super::{at, name, pod, ports, until, volumes_of};
-use crate::events::Recorder;
-use crate::object_cache;
-use crate::plugin_manager::Drivers;
-use crate::pod_sources::PodSetReader;
-use crate::ports::CsiNode;
-use crate::progress::ProgressBoard;
-use crate::settings::Settings;
+use super::{NODE, at, name, pod, until, volumes_of};
+use crate::container_manager::Rules;
 
 pub(super) fn storage(
     kind: ObjectKind,
@@ -102,6 +98,50 @@ fn a_claim_needs_a_volume_that_is_for_it() {
     assert_eq!(keys, ["PersistentVolume pv", "PersistentVolumeClaim ns/c"]);
 }
 
+/// An object that cannot be read says nothing: neither that the driver wants no label, nor
+/// that it wants no tokens and keeps no count.
+#[test]
+fn an_object_that_cannot_be_read_is_not_none() {
+    let level = r#","securityContext":{"seLinuxOptions":{"level":"s0:c1,c2"}}"#;
+    let files = Some("system_u:object_r:container_file_t:s0");
+    let labels = NodeLabels { files, all_modes: false };
+    let node = NodeFacts { allocatable: NODE, rules: &Rules::default(), labels };
+    let source = r#"{"name":"v","persistentVolumeClaim":{"claimName":"c"}}"#;
+    let volumes = desired::of_pod(&pod("", level, source), node).expect("a volume");
+    let Wanted::Claim(wanted) = &volumes.volumes[&name("v")] else { panic!("no claim") };
+    let good = r#"{"seLinuxMount":true,"tokenRequests":[{"audience":"a"}]}"#;
+    let broken = "error processing PVC ns/c: the spec of CSIDriver \"d.example\" cannot be read; \
+                  correct it";
+    let label = "system_u:object_r:container_file_t:s0:c1,c2";
+    for (mode, spec, expected, tokens) in [
+        ("ReadWriteOncePod", None, Ok(None), 0),
+        ("ReadWriteOncePod", Some(good), Ok(Some(label)), 1),
+        ("ReadWriteOncePod", Some("[]"), Err(broken), 0),
+        // It makes no difference to a volume that gets no label.
+        ("ReadWriteOnce", Some("[]"), Ok(None), 0),
+    ] {
+        let described = spec.map(|spec| storage(ObjectKind::CsiDriver, "", "d.example", spec));
+        let objects = [claim(mode), volume(mode, "")].into_iter().chain(described);
+        let objects: Vec<_> = objects.collect();
+        let get = |key: &ObjectKey| objects.iter().find(|object| object.key == *key).cloned();
+        let found = wanted.resolve(&get).map(|resolved| match resolved {
+            Resolved::Driver(spec) => spec.label().map(str::to_owned),
+            other => panic!("{other:?}"),
+        });
+        let found = found.map_err(|error| error.to_string());
+        let expected = expected.map(|label: Option<&str>| label.map(str::to_owned));
+        assert_eq!(found, expected.map_err(str::to_owned), "{mode} {spec:?}");
+        let in_cluster = NodeView { in_cluster: true, ..NodeView::default() };
+        let keys = wanted.objects(&get, &in_cluster, "n");
+        let of = |kind| keys.iter().filter(|key| key.kind == kind).count();
+        assert_eq!(
+            (of(ObjectKind::CsiDriver), of(ObjectKind::ServiceAccountToken)),
+            (1, tokens),
+            "{keys:?}"
+        );
+    }
+}
+
 #[test]
 fn a_claim_may_stand_for_a_place_on_the_node() {
     let volumes = volumes_of(&claimant("u1")).expect("a volume");
@@ -156,25 +196,16 @@ fn what_was_begun_is_undone_under_the_name_of_the_volume() {
     assert_eq!(ops, [Op::TearDown(found)]);
 }
 
-/// Volumes of one life of the agent, with a driver that stages.
-fn life(root: &Path, node: &Arc<Scripted>, mode: &str) -> Volumes {
-    let mut settings = Settings::for_node("n");
-    settings.root_dir = root.to_owned();
-    let ports = ports();
-    let recorder = Recorder::new(Arc::clone(&ports.clock));
-    let (writer, objects) = object_cache::new();
-    writer.replace(Source::File, &[claim(mode), volume(mode, "")]);
-    let drivers = Drivers::holding("d.example", Arc::clone(node) as Arc<dyn CsiNode>);
-    let (_, desired) = PodSetReader::for_test(&[&claimant("u1"), &claimant("u2")]);
-    Volumes::new(
-        &ports,
-        &Arc::new(settings),
-        &recorder,
-        &ProgressBoard::default(),
-        &objects,
-        &desired,
-        &drivers,
-    )
+/// A node with a driver that stages, and a claim.
+fn bed(node: &Arc<Scripted>, mode: &str) -> Bed {
+    let bed = Bed::with(node);
+    bed.writer.replace(Source::File, &[claim(mode), volume(mode, "")]);
+    bed
+}
+
+/// One life of the agent on it.
+fn life(bed: &Bed) -> Volumes {
+    bed.life(&[&claimant("u1"), &claimant("u2")])
 }
 
 pub(super) fn stager() -> Arc<Scripted> {
@@ -200,18 +231,9 @@ pub(super) fn told(words: &'static str) -> impl Fn(&VolumeState) -> bool {
 /// As upstream's: at once, and with every try of the pod.
 #[tokio::test(start_paused = true)]
 async fn a_missing_claim_is_told_of_the_pod_again_and_again() {
-    let temp = tempfile::tempdir().expect("a directory");
-    let mut settings = Settings::for_node("n");
-    settings.root_dir = temp.path().to_owned();
-    let ports = ports();
-    let recorder = Recorder::new(Arc::clone(&ports.clock));
-    let (writer, objects) = object_cache::new();
-    let drivers = Drivers::holding("d.example", stager() as Arc<dyn CsiNode>);
-    let one = claimant("u1");
-    let (_, desired) = PodSetReader::for_test(&[&one]);
-    let (settings, progress) = (Arc::new(settings), ProgressBoard::default());
-    let volumes =
-        Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired, &drivers);
+    let (bed, one) = (Bed::with(&stager()), claimant("u1"));
+    let (writer, recorder) = (&bed.writer, &bed.recorder);
+    let volumes = bed.life(&[&one]);
     volumes.want(&one);
     until(&volumes, one.uid(), told("not found")).await;
     let counts = || -> Vec<(&str, String, u32)> {
@@ -246,11 +268,11 @@ async fn a_missing_claim_is_told_of_the_pod_again_and_again() {
 
 #[tokio::test]
 async fn what_is_staged_is_not_staged_again_after_a_failed_publish() {
-    let temp = tempfile::tempdir().expect("a directory");
     let node = stager();
     node.answers.lock().unwrap().extend([Code::Ok, Code::Internal, Code::Unavailable]);
     let one = claimant("u1");
-    let volumes = life(temp.path(), &node, "ReadWriteOnce");
+    let bed = bed(&node, "ReadWriteOnce");
+    let volumes = life(&bed);
     volumes.want(&one);
     until(&volumes, one.uid(), ready).await;
     assert_eq!(node.calls(), ["stage", "publish", "publish", "publish"]);
@@ -258,29 +280,29 @@ async fn what_is_staged_is_not_staged_again_after_a_failed_publish() {
 
 #[tokio::test]
 async fn pods_share_a_volume_and_the_last_one_undoes_it() {
-    let temp = tempfile::tempdir().expect("a directory");
     let node = stager();
     node.answers.lock().unwrap().push_back(Code::Internal);
     let (one, two) = (claimant("u1"), claimant("u2"));
-    let volumes = life(temp.path(), &node, "ReadWriteOnce");
+    let bed = bed(&node, "ReadWriteOnce");
+    let volumes = life(&bed);
     volumes.want(&one);
     let failed =
         "MountVolume.MountDevice failed for volume \"pv\" : rpc error: code = Internal desc = no";
     until(&volumes, one.uid(), told(failed)).await;
-    let staging = temp.path().join("plugins/kubernetes.io/csi/d.example");
+    let staging = bed.root().join("plugins/kubernetes.io/csi/d.example");
     assert_eq!(std::fs::read_dir(&staging).expect("a directory").count(), 0);
     until(&volumes, one.uid(), ready).await;
     volumes.want(&two);
     until(&volumes, two.uid(), ready).await;
     assert_eq!(node.calls(), ["stage", "stage", "publish", "publish"]);
-    let dir = temp.path().join("pods/u1/volumes/kubernetes.io~csi/pv");
+    let dir = bed.root().join("pods/u1/volumes/kubernetes.io~csi/pv");
     assert!(dir.join("vol_data.json").exists(), "it has the name of its PersistentVolume");
 
     volumes.release(one.uid());
     until(&volumes, one.uid(), gone).await;
     assert_eq!(node.calls()[4..], ["unpublish"]);
     // Another life knows from the disk that nobody else has it.
-    let other = life(temp.path(), &node, "ReadWriteOnce");
+    let other = life(&bed);
     node.answers.lock().unwrap().extend([Code::Ok, Code::Unavailable]);
     other.release(two.uid());
     until(&other, two.uid(), gone).await;
@@ -291,16 +313,16 @@ async fn pods_share_a_volume_and_the_last_one_undoes_it() {
 /// Whoever bound it noted nothing; a driver that undoes it would take it away.
 #[tokio::test]
 async fn a_volume_that_somebody_has_bound_elsewhere_is_not_unstaged() {
-    let temp = tempfile::tempdir().expect("a directory");
     let node = stager();
     let one = claimant("u1");
-    let volumes = life(temp.path(), &node, "ReadWriteOnce");
+    let bed = bed(&node, "ReadWriteOnce");
+    let volumes = life(&bed);
     volumes.want(&one);
     until(&volumes, one.uid(), ready).await;
-    let staging = temp.path().join("plugins/kubernetes.io/csi/d.example");
+    let staging = bed.root().join("plugins/kubernetes.io/csi/d.example");
     let own = std::fs::read_dir(&staging).expect("a directory").next().expect("a volume");
     let shared = own.expect("an entry").path().join("globalmount");
-    let elsewhere = temp.path().join("elsewhere");
+    let elsewhere = bed.root().join("elsewhere");
     std::fs::create_dir(&elsewhere).expect("a directory");
     let place = mounts::Place::directory(&shared).expect("a directory");
     for target in [&shared, &elsewhere] {
@@ -319,28 +341,19 @@ async fn a_volume_that_somebody_has_bound_elsewhere_is_not_unstaged() {
 /// By the first pod of each life of the agent, and when it is to be larger.
 #[tokio::test(start_paused = true)]
 async fn a_volume_in_use_grows_with_what_is_written_of_it() {
-    let temp = tempfile::tempdir().expect("a directory");
     let can = [NodeCapability::StageUnstageVolume, NodeCapability::ExpandVolume];
     let node = Arc::new(Scripted::with(BTreeSet::from(can)));
     node.answers.lock().unwrap().extend([Code::Ok, Code::Ok, Code::Ok, Code::OutOfRange]);
-    let mut settings = Settings::for_node("n");
-    settings.root_dir = temp.path().to_owned();
-    let ports = ports();
-    let recorder = Recorder::new(Arc::clone(&ports.clock));
-    let (writer, objects) = object_cache::new();
-    let drivers = Drivers::holding("d.example", Arc::clone(&node) as Arc<dyn CsiNode>);
-    let one = claimant("u1");
-    let (_, desired) = PodSetReader::for_test(&[&one]);
-    let (settings, progress) = (Arc::new(settings), ProgressBoard::default());
-    let volumes =
-        Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired, &drivers);
+    let (bed, one) = (Bed::with(&node), claimant("u1"));
+    let (writer, recorder) = (&bed.writer, &bed.recorder);
+    let volumes = bed.life(&[&one]);
     let once = "ReadWriteOnce";
     let sized = |size: &str| volume(once, &format!(r#","capacity":{{"storage":"{size}"}}"#));
     writer.replace(Source::File, &[claim(once), sized("1Ki")]);
     volumes.want(&one);
     until(&volumes, one.uid(), ready).await;
     let asked = |bytes: u64| {
-        let dir = temp.path().join("pods/u1/volumes/kubernetes.io~csi/pv/mount");
+        let dir = bed.root().join("pods/u1/volumes/kubernetes.io~csi/pv/mount");
         format!("expand {} {bytes}", dir.display())
     };
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -372,10 +385,10 @@ async fn a_volume_in_use_grows_with_what_is_written_of_it() {
 
 #[tokio::test]
 async fn a_volume_for_one_pod_is_given_to_one() {
-    let temp = tempfile::tempdir().expect("a directory");
     let node = stager();
     let (one, two) = (claimant("u1"), claimant("u2"));
-    let volumes = life(temp.path(), &node, "ReadWriteOncePod");
+    let bed = bed(&node, "ReadWriteOncePod");
+    let volumes = life(&bed);
     volumes.want(&one);
     until(&volumes, one.uid(), ready).await;
     volumes.want(&two);
@@ -387,15 +400,15 @@ async fn a_volume_for_one_pod_is_given_to_one() {
 
 #[tokio::test]
 async fn the_place_of_another_volume_is_not_taken() {
-    let temp = tempfile::tempdir().expect("a directory");
     let node = stager();
-    let dir = temp.path().join("pods/u1/volumes/kubernetes.io~csi/pv");
+    let bed = bed(&node, "ReadWriteOnce");
+    let dir = bed.root().join("pods/u1/volumes/kubernetes.io~csi/pv");
     std::fs::create_dir_all(&dir).expect("a directory");
     let old =
         r#"{"driverName":"d.example","volumeHandle":"old","volumeLifecycleMode":"Persistent"}"#;
     std::fs::write(dir.join("vol_data.json"), old).expect("a note");
     let one = claimant("u1");
-    let volumes = life(temp.path(), &node, "ReadWriteOnce");
+    let volumes = life(&bed);
     volumes.want(&one);
     until(&volumes, one.uid(), told("is still the place of volume old of d.example")).await;
     let kept = std::fs::read_to_string(dir.join("vol_data.json")).expect("the note");
@@ -408,13 +421,13 @@ async fn the_place_of_another_volume_is_not_taken() {
 
 #[tokio::test]
 async fn a_note_that_cannot_be_read_may_be_about_the_volume() {
-    let temp = tempfile::tempdir().expect("a directory");
     let node = stager();
     let one = claimant("u1");
-    let volumes = life(temp.path(), &node, "ReadWriteOnce");
+    let bed = bed(&node, "ReadWriteOnce");
+    let volumes = life(&bed);
     volumes.want(&one);
     until(&volumes, one.uid(), ready).await;
-    let dir = temp.path().join("pods/u2/volumes/kubernetes.io~csi/pv");
+    let dir = bed.root().join("pods/u2/volumes/kubernetes.io~csi/pv");
     std::fs::create_dir_all(&dir).expect("a directory");
     std::fs::write(dir.join("vol_data.json"), "{").expect("a note");
     volumes.release(one.uid());

@@ -11,15 +11,10 @@ use tonic::Code;
 
 use super::super::clean::CleanError;
 use super::super::{VolumeState, Volumes};
+use super::bed::Bed;
 use super::csi::Scripted;
-use super::{pod, ports, until};
-use crate::events::Recorder;
-use crate::object_cache::Objects;
-use crate::plugin_manager::Drivers;
-use crate::pod_sources::PodSetReader;
-use crate::ports::{CsiNode, RealVolumeHost};
-use crate::progress::ProgressBoard;
-use crate::settings::Settings;
+use super::{pod, until};
+use crate::ports::RealVolumeHost;
 
 struct Bench {
     volumes: Volumes,
@@ -27,27 +22,17 @@ struct Bench {
     node: Arc<Scripted>,
     pod: DesiredPod,
     dir: PathBuf,
-    _temp: tempfile::TempDir,
+    _bed: Bed,
 }
 
 /// A pod with a volume of a driver.
 fn bench() -> Bench {
-    let temp = tempfile::tempdir().expect("a directory");
-    let mut settings = Settings::for_node("n");
-    settings.root_dir = temp.path().to_owned();
-    let host = RealVolumeHost::default();
-    let mut ports = ports();
-    ports.volumes = Arc::new(host.clone());
-    let recorder = Recorder::new(Arc::clone(&ports.clock));
-    let (progress, none) = (ProgressBoard::default(), Objects::default());
-    let node = Arc::new(Scripted::default());
-    let drivers = Drivers::holding("d.example", Arc::clone(&node) as Arc<dyn CsiNode>);
+    let (host, node) = (RealVolumeHost::default(), Arc::new(Scripted::default()));
+    let mut bed = Bed::with(&node);
+    bed.ports.volumes = Arc::new(host.clone());
     let pod = pod("", "", r#"{"name":"v","csi":{"driver":"d.example"}}"#);
-    let (_, desired) = PodSetReader::for_test(&[&pod]);
-    let settings = Arc::new(settings);
-    let volumes = Volumes::new(&ports, &settings, &recorder, &progress, &none, &desired, &drivers);
-    let dir = temp.path().join("pods/u1");
-    Bench { volumes, host, node, pod, dir, _temp: temp }
+    let (volumes, dir) = (bed.life(&[&pod]), bed.root().join("pods/u1"));
+    Bench { volumes, host, node, pod, dir, _bed: bed }
 }
 
 fn is_ready(state: &VolumeState) -> bool {

@@ -68,10 +68,13 @@ fn files_hold_what_was_asked_for() {
         "certificateChainPath": "chain"});
     let of_user = json!({"runAsUser": 7});
     let of_group = json!({"fsGroup": 5, "runAsUser": 7});
+    let of_nobody = json!({"fsGroup": 5});
     for (source, security, expected) in [
         (trust(json!({"name": "roots", "path": "p"})), &Value::Null, Ok("p 644 - anchors")),
         (trust(json!({"name": "roots", "path": "p"})), &of_user, Ok("p 600 7 anchors")),
-        (trust(json!({"name": "roots", "path": "p"})), &of_group, Ok("p 600 - anchors")),
+        (trust(json!({"name": "roots", "path": "p"})), &of_group, Ok("p 600 7 anchors")),
+        (trust(json!({"name": "roots", "path": "p"})), &of_nobody, Ok("p 600 - anchors")),
+        (certificate("s", json!({"keyPath": "k"})), &of_group, Ok("k 600 7 key;")),
         (
             trust(json!({"signerName": "s", "labelSelector": {}, "path": "p"})),
             &Value::Null,
@@ -112,6 +115,42 @@ fn files_hold_what_was_asked_for() {
             usize::from(!source.to_string().contains(r#":{"optional":true,"path":"p"}"#))
         );
         assert_eq!(shown(&spec).as_deref().map_err(String::as_str), expected, "{source}");
+    }
+}
+
+/// Files belong to the user that every container runs as, one that was added later, too.
+#[test]
+fn a_file_is_of_the_one_user_of_all_containers() {
+    let owner = |security: Value, containers: [Option<i64>; 3]| {
+        let of = |user: Option<i64>| match user {
+            Some(user) => json!({"runAsUser": user}),
+            None => Value::Null,
+        };
+        let [app, init, ephemeral] = containers.map(of);
+        let pod = json!({"metadata": {"name": "web", "namespace": "ns", "uid": "u1"}, "spec": {
+            "securityContext": security,
+            "containers": [{"name": "app", "securityContext": app,
+                "volumeMounts": [{"name": "v", "mountPath": "/v"}]}],
+            "initContainers": [{"name": "init", "securityContext": init}],
+            "ephemeralContainers": [{"name": "debug", "securityContext": ephemeral}],
+            "volumes": [{"name": "v", "projected": {"sources":
+                [{"clusterTrustBundle": {"name": "roots", "path": "p"}}]}}]}});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let pod = DesiredPod::new(Source::Api, Arc::new(pod)).unwrap();
+        match volumes_of(&pod).unwrap().volumes.remove(&name("v")) {
+            Some(Wanted::Payload(spec)) => shown(&spec).unwrap(),
+            other => panic!("it is {other:?}"),
+        }
+    };
+    for (security, containers, expected) in [
+        (json!({}), [Some(7), Some(7), Some(7)], "p 600 7 anchors"),
+        (json!({}), [Some(7), Some(7), None], "p 644 - anchors"),
+        (json!({"runAsUser": 7}), [None, None, None], "p 600 7 anchors"),
+        (json!({"runAsUser": 7}), [None, None, Some(8)], "p 644 - anchors"),
+        (json!({"runAsUser": 7, "fsGroup": 5}), [None, None, Some(8)], "p 600 - anchors"),
+        (json!({"fsGroup": 5}), [Some(7), Some(7), Some(7)], "p 600 7 anchors"),
+    ] {
+        assert_eq!(owner(security.clone(), containers), expected, "{security} {containers:?}");
     }
 }
 

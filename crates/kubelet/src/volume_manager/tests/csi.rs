@@ -18,18 +18,13 @@ use plugin_apis::csi::{
 use plugin_apis::{CallError, CallErrorKind};
 use tonic::Code;
 
+use super::super::VolumeState;
 use super::super::csi::{CsiSpec, rpc_error};
 use super::super::desired::Wanted;
 use super::super::plan::{Contents, Goal, Lack, Observed, Op, Outcome, plan};
-use super::super::{VolumeState, Volumes};
-use super::{at, name, pod, ports, until, volumes_of};
-use crate::events::Recorder;
-use crate::object_cache;
-use crate::plugin_manager::Drivers;
-use crate::pod_sources::PodSetReader;
+use super::bed::Bed;
+use super::{at, name, pod, until, volumes_of};
 use crate::ports::CsiNode;
-use crate::progress::ProgressBoard;
-use crate::settings::Settings;
 
 const FULL: &str = r#""csi":{"driver":"d.example","fsType":"ext4",
     "volumeAttributes":{"colour":"blue"},"nodePublishSecretRef":{"name":"key"}}"#;
@@ -225,25 +220,13 @@ impl CsiNode for Scripted {
 
 #[tokio::test]
 async fn the_note_is_there_before_the_mount_and_goes_after_it() {
-    let temp = tempfile::tempdir().expect("a directory");
-    let mut settings = Settings::for_node("n");
-    settings.root_dir = temp.path().to_owned();
-    let settings = Arc::new(settings);
-    let ports = ports();
-    let recorder = Recorder::new(Arc::clone(&ports.clock));
-    let (progress, (writer, objects)) = (ProgressBoard::default(), object_cache::new());
     let node = Arc::new(Scripted::default());
+    let mut bed = Bed::with(&node);
     node.answers.lock().unwrap().extend([Code::Internal, Code::Aborted, Code::Ok, Code::Internal]);
-    let (none, drivers) =
-        (Drivers::default(), Drivers::holding("d.example", Arc::clone(&node) as Arc<dyn CsiNode>));
     let source = r#""csi":{"driver":"d.example","nodePublishSecretRef":{"name":"key"}}"#;
     let pod = pod("", "", &format!(r#"{{"name":"v",{source}}}"#));
     let uid = pod.uid();
-    let (_, desired) = PodSetReader::for_test(&[&pod]);
-    let life = |drivers: &Drivers| {
-        Volumes::new(&ports, &settings, &recorder, &progress, &objects, &desired, drivers)
-    };
-    let volumes = life(&drivers);
+    let volumes = bed.life(&[&pod]);
     volumes.want(&pod);
     let told = |words: &'static str| {
         move |state: &VolumeState| {
@@ -260,8 +243,8 @@ async fn the_note_is_there_before_the_mount_and_goes_after_it() {
         data: BTreeMap::new(),
         binary: BTreeMap::new(),
     };
-    writer.replace(Source::File, &[Arc::new(secret)]);
-    let dir = temp.path().join("pods/u1/volumes/kubernetes.io~csi/v");
+    bed.writer.replace(Source::File, &[Arc::new(secret)]);
+    let dir = bed.root().join("pods/u1/volumes/kubernetes.io~csi/v");
     until(&volumes, uid, told("code = Internal")).await;
     assert!(!dir.exists(), "after a final answer nothing is left");
     until(&volumes, uid, told("code = Aborted")).await;
@@ -272,11 +255,13 @@ async fn the_note_is_there_before_the_mount_and_goes_after_it() {
     assert_eq!(*node.noted.lock().unwrap(), [true; 3]);
 
     // Another life, without the driver: it is waited for, and then asked.
-    let other = life(&none);
+    let drivers = std::mem::take(&mut bed.drivers);
+    let other = bed.life(&[&pod]);
     other.release(uid);
     until(&other, uid, told("TearDownAt failed to get CSI client")).await;
     assert!(dir.join("vol_data.json").exists());
-    let third = life(&drivers);
+    bed.drivers = drivers;
+    let third = bed.life(&[&pod]);
     third.release(uid);
     until(&third, uid, told("TearDownAt failed: rpc error: code = Internal")).await;
     until(&third, uid, |state| *state == VolumeState::Gone).await;

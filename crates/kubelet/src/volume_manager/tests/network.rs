@@ -29,10 +29,15 @@ fn disk_of(source: &str) -> Arc<DiskSpec> {
     }
 }
 
-/// What the claim `c` of a pod stands for, if its volume is this.
+/// What the claim `c` of a pod that only reads it stands for, if its volume is this.
 fn claimed(spec: &str) -> Result<Resolved, String> {
-    let source = r#"{"name":"v","persistentVolumeClaim":{"claimName":"c","readOnly":true}}"#;
-    let volumes = volumes_of(&pod("", "", source)).expect("a volume");
+    claimed_to(true, spec)
+}
+
+fn claimed_to(read_only: bool, spec: &str) -> Result<Resolved, String> {
+    let claim = format!(r#"{{"claimName":"c","readOnly":{read_only}}}"#);
+    let source = format!(r#"{{"name":"v","persistentVolumeClaim":{claim}}}"#);
+    let volumes = volumes_of(&pod("", "", &source)).expect("a volume");
     let Wanted::Claim(claim) = &volumes.volumes[&name("v")] else { panic!("no claim") };
     let volume = format!(r#"{{"accessModes":["ReadWriteOnce"],{spec}}}"#);
     let objects = [
@@ -98,15 +103,42 @@ fn what_claims_stand_for() {
     assert!(disk.read_only && disk.persistent && !disk.block && !disk.once_pod, "{disk:?}");
 }
 
+/// Of a volume of the pod's own, its source says whether the pod only reads it; of a claim's,
+/// the pod does, whatever the PersistentVolume's source says.
+#[test]
+fn a_volume_is_read_only_where_the_pod_says_so() {
+    for source in [
+        r#""nfs":{"server":"s","path":"/p","readOnly":READ}"#,
+        r#""iscsi":{"targetPortal":"p","iqn":"iqn.x","lun":3,"readOnly":READ}"#,
+        r#""fc":{"targetWWNs":["500a"],"lun":0,"readOnly":READ}"#,
+    ] {
+        for (of_claim, of_source) in [(false, false), (false, true), (true, false), (true, true)] {
+            let source = source.replace("READ", &of_source.to_string());
+            let (own, options) = match wanted("", &source) {
+                Wanted::Share(share) => (share.read_only, share.share.options.clone()),
+                Wanted::Disk(disk) => (disk.read_only, disk.options()),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!((own, options.contains(&"ro".to_owned())), (of_source, of_source));
+            let (claimed, options) = match claimed_to(of_claim, &source) {
+                Ok(Resolved::Share(share)) => (share.read_only, share.share.options.clone()),
+                Ok(Resolved::Disk(disk)) => (disk.read_only, disk.options()),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!((claimed, options.contains(&"ro".to_owned())), (of_claim, of_claim));
+        }
+    }
+}
+
 #[test]
 fn a_disk_for_one_pod_is_mounted_with_its_label() {
     let level = r#","securityContext":{"seLinuxOptions":{"level":"s0:c1,c2"}}"#;
     let files = Some("system_u:object_r:container_file_t:s0");
     let option = "context=\"system_u:object_r:container_file_t:s0:c1,c2\"";
-    let iscsi = r#""iscsi":{"targetPortal":"p","iqn":"iqn.x","lun":3,"readOnly":true}"#;
+    let iscsi = r#""iscsi":{"targetPortal":"p","iqn":"iqn.x","lun":3}"#;
     for (files, mode, source, expected) in [
         (files, "ReadWriteOncePod", FC, vec!["hard", option]),
-        (files, "ReadWriteOncePod", iscsi, vec!["hard", "ro", option]),
+        (files, "ReadWriteOncePod", iscsi, vec!["hard", option]),
         (files, "ReadWriteOnce", FC, vec!["hard"]),
         (None, "ReadWriteOncePod", FC, vec!["hard"]),
     ] {

@@ -6,17 +6,14 @@ use std::time::Duration;
 
 use kubelet_model::{ConfigObject, ObjectKey, ObjectKind, PodSet, Source};
 
+use super::super::VolumeState;
 use super::super::desired::Wanted;
 use super::super::payload::{Content, PayloadKind, PayloadSpec, nested};
 use super::super::plan::{Contents, Goal, Ingredients, Lack, Observed, Op, Outcome, plan};
-use super::super::{VolumeState, Volumes};
-use super::{at, made, name, pod, ports, until, volumes_of, wanted};
-use crate::events::Recorder;
+use super::bed::Bed;
+use super::{at, made, name, pod, until, volumes_of, wanted};
 use crate::object_cache::{self, Objects};
-use crate::plugin_manager::Drivers;
 use crate::pod_sources::PodSetReader;
-use crate::progress::ProgressBoard;
-use crate::settings::Settings;
 
 fn object(kind: ObjectKind, name: &str, data: &[(&str, &str)]) -> Arc<ConfigObject> {
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()));
@@ -197,25 +194,10 @@ fn files_are_written_again_when_they_change_and_stay_when_they_cannot() {
 
 #[tokio::test]
 async fn files_follow_their_object() {
-    let temp = tempfile::tempdir().expect("a directory");
-    let mut settings = Settings::for_node("n");
-    settings.root_dir = temp.path().to_owned();
-    let ports = ports();
-    let recorder = Recorder::new(Arc::clone(&ports.clock));
-    let (writer, objects) = object_cache::new();
-    let progress = ProgressBoard::default();
+    let bed = Bed::new();
+    let (writer, recorder) = (&bed.writer, &bed.recorder);
     let pod = pod("", "", r#"{"name":"v","configMap":{"name":"c"}}"#);
-    let (_, desired) = PodSetReader::for_test(&[&pod]);
-    let settings = Arc::new(settings);
-    let volumes = Volumes::new(
-        &ports,
-        &settings,
-        &recorder,
-        &progress,
-        &objects,
-        &desired,
-        &Drivers::default(),
-    );
+    let volumes = bed.life(&[&pod]);
     volumes.want(&pod);
     let is_stuck = |state: &VolumeState| matches!(state, VolumeState::Waiting { problems, .. } if !problems.is_empty());
     until(&volumes, pod.uid(), is_stuck).await;
@@ -247,7 +229,7 @@ async fn files_follow_their_object() {
     assert!(matches!(volumes.state(pod.uid()), Some(VolumeState::Ready(_))));
     volumes.release(pod.uid());
     until(&volumes, pod.uid(), |state| *state == VolumeState::Gone).await;
-    let left = temp.path().join("pods/u1");
+    let left = bed.root().join("pods/u1");
     assert!(!left.join("volumes/kubernetes.io~configmap/v").exists());
     assert!(!left.join("plugins/kubernetes.io~empty-dir/wrapped_v").exists());
 }
@@ -280,24 +262,11 @@ fn a_pod_that_ends_keeps_what_it_has() {
 #[tokio::test(start_paused = true)]
 async fn objects_that_go_with_their_pod_are_not_missed() {
     for worker_knows in [false, true] {
-        let temp = tempfile::tempdir().expect("a directory");
-        let settings = Settings { root_dir: temp.path().to_owned(), ..Settings::for_node("n") };
-        let ports = ports();
-        let recorder = Recorder::new(Arc::clone(&ports.clock));
-        let (writer, objects) = object_cache::new();
-        let progress = ProgressBoard::default();
+        let bed = Bed::new();
+        let (writer, recorder) = (&bed.writer, &bed.recorder);
         let pod = pod("", "", r#"{"name":"v","configMap":{"name":"c","optional":true}}"#);
         let (pods, desired) = PodSetReader::for_test(&[&pod]);
-        let settings = Arc::new(settings);
-        let volumes = Volumes::new(
-            &ports,
-            &settings,
-            &recorder,
-            &progress,
-            &objects,
-            &desired,
-            &Drivers::default(),
-        );
+        let volumes = bed.life_of(&desired);
         writer.replace(Source::File, &[object(ObjectKind::ConfigMap, "c", &[("a", "1")])]);
         volumes.want(&pod);
         let is_ready = |state: &VolumeState| matches!(state, VolumeState::Ready(_));

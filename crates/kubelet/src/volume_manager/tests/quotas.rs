@@ -14,14 +14,9 @@ use rustix::io::Errno;
 use super::super::desired::Quota;
 use super::super::inventory::VolumeFacts;
 use super::super::{VolumeState, Volumes};
-use super::{name, pod, ports, until, volumes_of};
-use crate::events::Recorder;
-use crate::object_cache::Objects;
-use crate::plugin_manager::Drivers;
-use crate::pod_sources::PodSetReader;
-use crate::ports::{Ports, RealVolumeHost};
-use crate::progress::ProgressBoard;
-use crate::settings::Settings;
+use super::bed::Bed;
+use super::{name, pod, until, volumes_of};
+use crate::ports::RealVolumeHost;
 use crate::volume_manager::desired::Wanted;
 
 /// Projects of directories by path; every project holds the same.
@@ -71,44 +66,35 @@ impl Kernel for Fake {
 }
 
 struct Bench {
-    temp: tempfile::TempDir,
+    bed: Bed,
     kernel: Fake,
-    ports: Ports,
 }
 
 impl Bench {
     fn new() -> Self {
-        let temp = tempfile::tempdir().expect("a directory");
-        let kernel = Fake::default();
-        let mut bench = Self { temp, kernel, ports: ports() };
+        let mut bench = Self { bed: Bed::new(), kernel: Fake::default() };
         bench.restart();
         bench
     }
 
     /// An agent that knows nothing of what was before.
     fn restart(&mut self) {
-        let at = |name: &str| self.temp.path().join(name);
+        let at = |name: &str| self.bed.root().join(name);
         let files = ProjectFiles::new(at("projects"), at("projid"));
         let quotas = Quotas::new(Box::new(self.kernel.clone()), files);
-        self.ports.volumes = Arc::new(RealVolumeHost::default().with_quotas(quotas));
+        self.bed.ports.volumes = Arc::new(RealVolumeHost::default().with_quotas(quotas));
     }
 
     fn volumes(&self, pod: &DesiredPod) -> Volumes {
-        let mut settings = Settings::for_node("n");
-        settings.root_dir = self.temp.path().to_owned();
-        let recorder = Recorder::new(Arc::clone(&self.ports.clock));
-        let (progress, none) = (ProgressBoard::default(), Objects::default());
-        let (_, desired) = PodSetReader::for_test(&[pod]);
-        let (settings, drivers) = (Arc::new(settings), Drivers::default());
-        Volumes::new(&self.ports, &settings, &recorder, &progress, &none, &desired, &drivers)
+        self.bed.life(&[pod])
     }
 
     fn projects(&self) -> String {
-        fs::read_to_string(self.temp.path().join("projects")).unwrap_or_default()
+        fs::read_to_string(self.bed.root().join("projects")).unwrap_or_default()
     }
 
     fn dir(&self) -> PathBuf {
-        self.temp.path().join("pods/u1/volumes/kubernetes.io~empty-dir/v")
+        self.bed.root().join("pods/u1/volumes/kubernetes.io~empty-dir/v")
     }
 }
 
@@ -209,7 +195,7 @@ async fn what_another_agent_had_counted_is_given_back() {
     let volumes = bench.volumes(&pod);
     made(&volumes, &pod).await;
     let line = format!("1048577:{}\n", bench.dir().display());
-    fs::write(bench.temp.path().join("projects"), format!("5:/srv\n{line}")).expect("written");
+    fs::write(bench.bed.root().join("projects"), format!("5:/srv\n{line}")).expect("written");
     volumes.release(pod.uid());
     until(&volumes, pod.uid(), |state| *state == VolumeState::Gone).await;
     assert_eq!(bench.projects(), "5:/srv\n");

@@ -108,7 +108,7 @@ async fn a_walk_is_waited_for_as_long_as_it_gets_on() {
         }
         drop(step);
     };
-    let asked = flights.walk(path, "walking".to_owned(), &visited, walk);
+    let asked = flights.fly(Manner::Walk(&visited), path, "walking".to_owned(), walk);
     assert_eq!(tokio::join!(asked, goes_on).0, Ok(8), "it took longer than the patience");
     assert!(visited.load(Ordering::Relaxed) > 0, "nobody heard of it");
 }
@@ -119,13 +119,14 @@ async fn a_walk_that_halts_is_not_begun_again() {
     let (visited, what) = (AtomicU64::new(0), || "walking".to_owned());
     let again = |_: &AtomicU64| -> Result<u64, VolumeError> { panic!("begun again") };
     let (step, walk) = steps();
-    let halts = flights.walk(path, what(), &visited, walk).await;
+    let halts = flights.fly(Manner::Walk(&visited), path, what(), walk).await;
     assert!(matches!(halts, Err(VolumeError::UnderWay { .. })), "{halts:?}");
-    let looked = flights.look(path, "looking".to_owned(), || Ok(true)).await;
+    let looked =
+        flights.fly(Manner::Look, path, "looking".to_owned(), |_: &AtomicU64| Ok(true)).await;
     assert_eq!(looked, Ok(true), "a look does not wait for it");
     let changed = flights.run(path, "changing".to_owned(), || Ok(())).await;
     assert!(matches!(changed, Err(VolumeError::UnderWay { .. })), "a change does");
-    let joined = flights.walk(path, what(), &visited, again).await;
+    let joined = flights.fly(Manner::Walk(&visited), path, what(), again).await;
     assert!(matches!(joined, Err(VolumeError::UnderWay { .. })), "{joined:?}");
     // It ends while nobody waits.
     let mut landed = flights.lock().by_place[&place(path)].answer.clone();
@@ -133,10 +134,13 @@ async fn a_walk_that_halts_is_not_begun_again() {
     drop(step);
     landed.wait_for(Option::is_some).await.unwrap();
     tokio::time::sleep(Duration::from_millis(5)).await;
-    assert_eq!(flights.look(path, "looking".to_owned(), || Ok(true)).await, Ok(true));
-    assert_eq!(flights.walk(path, what(), &visited, again).await, Ok(1));
+    assert_eq!(
+        flights.fly(Manner::Look, path, "looking".to_owned(), |_: &AtomicU64| Ok(true)).await,
+        Ok(true)
+    );
+    assert_eq!(flights.fly(Manner::Walk(&visited), path, what(), again).await, Ok(1));
     assert!(flights.lock().by_place.is_empty(), "nothing is kept");
-    let anew = flights.walk(path, what(), &visited, |_: &AtomicU64| Ok(7_u64)).await;
+    let anew = flights.fly(Manner::Walk(&visited), path, what(), |_: &AtomicU64| Ok(7_u64)).await;
     assert_eq!(anew, Ok(7), "an answer is given once");
 }
 
@@ -145,18 +149,23 @@ async fn a_volume_that_takes_long_to_measure_is_measured_in_the_end() {
     let (flights, path) = (impatient(), Path::new("/volume"));
     let again = |_: &AtomicU64| -> Result<u64, VolumeError> { panic!("begun again") };
     let (step, walk) = steps();
-    let asked = flights.measure(path, "measuring".to_owned(), walk);
+    let asked = flights.fly(Manner::Measure, path, "measuring".to_owned(), walk);
     // As whoever enforces limits: it waits no longer, whether the walk gets on or not.
     assert!(timeout(Duration::from_millis(5), asked).await.is_err(), "it is under way");
-    let space = flights.look(path, "measuring the file system of".to_owned(), || Ok(7_u8)).await;
+    let space = flights
+        .fly(Manner::Look, path, "measuring the file system of".to_owned(), |_: &AtomicU64| {
+            Ok(7_u8)
+        })
+        .await;
     assert_eq!(space, Ok(7), "a look does not wait for it");
     let mut landed = flights.lock().by_place[&place(path)].answer.clone();
     step.send(()).unwrap();
     drop(step);
     landed.wait_for(Option::is_some).await.unwrap();
     tokio::time::sleep(Duration::from_millis(5)).await;
-    assert_eq!(flights.measure(path, "measuring".to_owned(), again).await, Ok(1));
-    let anew = flights.measure(path, "measuring".to_owned(), |_: &AtomicU64| Ok(7_u64)).await;
+    assert_eq!(flights.fly(Manner::Measure, path, "measuring".to_owned(), again).await, Ok(1));
+    let anew =
+        flights.fly(Manner::Measure, path, "measuring".to_owned(), |_: &AtomicU64| Ok(7_u64)).await;
     assert_eq!(anew, Ok(7), "an answer is given once");
 }
 

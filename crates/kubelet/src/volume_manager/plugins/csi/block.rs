@@ -3,8 +3,7 @@
 //! The pod's link to that path is made before the driver is asked and removed last: it
 //! is how another life of the agent finds what there is to undo. What the driver made
 //! is noted for the node, because pods share it. Upstream: pkg/volume/csi/csi_block.go,
-//! pkg/volume/util/volumepathhandler; it also keeps a loop device on each device open,
-//! which this does not.
+//! pkg/volume/util/volumepathhandler.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +16,7 @@ use super::super::super::csi::{Access, CsiSpec, Persistent, VolData, attachment_
 use super::super::super::devices::{Device, Growth};
 use super::super::super::layout::{PluginName, VolumeName};
 use super::super::others::others_have;
-use super::super::{Means, host_path};
+use super::super::{Means, Operation, host_path, mapped, of_driver};
 use super::CsiError;
 use super::notes::{self, MODE};
 use crate::plugin_manager::CsiDriver;
@@ -102,7 +101,7 @@ pub(super) async fn set_up(
     if !host_path::is(means.host, &paths.target, HostPathType::BlockDevice).await? {
         return Err(CsiError::NoDevice { driver: spec.driver.clone(), path: paths.target });
     }
-    means.host.bind_file(&paths.target, &paths.bound).await?;
+    mapped::map(means, &paths.target, &paths.bound).await.map_err(CsiError::Map)?;
     Ok(VolumeMountable {
         host_path: paths.link,
         read_only: spec.read_only,
@@ -184,8 +183,7 @@ pub(super) async fn tear_down(means: &Means<'_>, volume: &VolumeName) -> Result<
     };
     let driver = means.drivers.get(&data.driver_name).map_err(CsiError::NoDriverLeftOfDevice)?;
     let mut turn = means.devices.turn(&data.driver_name, &data.volume_handle).await;
-    means.host.unmount_all(&paths.bound).await?;
-    means.host.unlink(&paths.bound).await?;
+    mapped::unmap(means, &paths.bound).await?;
     let asked = driver.node.unpublish(&data.volume_handle, text(&paths.target)?).await;
     asked.map_err(|error| CsiError::UnpublishDevice(rpc_error(&error)))?;
     if means.host.is_mount_point(&paths.target).await? {
@@ -194,23 +192,35 @@ pub(super) async fn tear_down(means: &Means<'_>, volume: &VolumeName) -> Result<
     // Drivers should have removed it; not all do.
     means.host.unlink(&paths.target).await?;
     if !has_others(means, volume).await? {
-        // As upstream: what is bound there may be of an agent that notes nothing else.
-        let bound = means.host.files_in(&paths.global).await?;
-        if !bound.is_empty() {
-            let others = bound.iter().map(|name| paths.global.join(name)).collect();
-            return Err(CsiError::ReferencedDevice { global: paths.global, others });
-        }
-        turn.growth = Growth::default();
-        if means.host.exists(&paths.staging).await? {
-            // Whatever comes of it, it is no longer known to be there.
-            turn.staged = false;
-            let asked = driver.node.unstage(&data.volume_handle, text(&paths.staging)?).await;
-            asked.map_err(|error| CsiError::UnstageDevice(rpc_error(&error)))?;
-        }
-        clean(means, &paths).await?;
+        let let_go = let_go(means, &driver, &data.volume_handle, &paths, &mut turn);
+        means.timed(&of_driver(&driver.name), Operation::UnmapDevice, let_go).await?;
     }
     // Last: as long as it is there, somebody comes back to undo the rest.
     Ok(means.host.unlink(&paths.link).await?)
+}
+
+/// Has the driver take away from the node what no pod has any more.
+async fn let_go(
+    means: &Means<'_>,
+    driver: &CsiDriver,
+    handle: &str,
+    paths: &Paths,
+    turn: &mut Device,
+) -> Result<(), CsiError> {
+    // As upstream: what is bound there may be of an agent that notes nothing else.
+    let bound = means.host.files_in(&paths.global).await?;
+    if !bound.is_empty() {
+        let others = bound.iter().map(|name| paths.global.join(name)).collect();
+        return Err(CsiError::ReferencedDevice { global: paths.global.clone(), others });
+    }
+    turn.growth = Growth::default();
+    if means.host.exists(&paths.staging).await? {
+        // Whatever comes of it, it is no longer known to be there.
+        turn.staged = false;
+        let asked = driver.node.unstage(handle, text(&paths.staging)?).await;
+        asked.map_err(|error| CsiError::UnstageDevice(rpc_error(&error)))?;
+    }
+    clean(means, paths).await
 }
 
 /// Removes what the node has of a volume that no pod has.

@@ -80,6 +80,9 @@ pub(in super::super) enum CsiError {
         .path.display()
     )]
     NoDevice { driver: String, path: PathBuf },
+    /// The device could not be given to a pod.
+    #[error("{0}")]
+    Map(VolumeError),
     /// The driver does not say whether it can grow volumes.
     #[error("Expander.NodeExpand failed to check if node supports expansion : {0}")]
     Expandable(String),
@@ -163,6 +166,9 @@ impl CsiError {
 
     /// What was being done, for a device or else a file system.
     pub(in super::super) fn doing(&self, block: bool) -> Doing {
+        if matches!(self, Self::Map(_)) {
+            return Doing::MapDevice;
+        }
         let shared = matches!(
             self,
             Self::StageSecret(_)
@@ -171,6 +177,8 @@ impl CsiError {
                 | Self::NoDriverToShare(_)
                 | Self::NoDriverOfDevice(_)
         );
+        // As upstream, before anything else is done about a device.
+        let shared = shared || block && *self == Self::InUse;
         match (block, shared) {
             (false, false) => Doing::SetUp,
             (false, true) => Doing::MountDevice,

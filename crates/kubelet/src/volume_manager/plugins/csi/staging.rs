@@ -11,8 +11,8 @@ use plugin_apis::csi::NodeCapability;
 use super::super::super::csi::{CsiSpec, VolData, hex_of, rpc_error};
 use super::super::super::devices::{Device, Growth};
 use super::super::super::layout::{PluginName, VolumeName};
-use super::super::Means;
 use super::super::others::others;
+use super::super::{Means, Operation, of_driver};
 use super::CsiError;
 use super::notes::{self, MODE};
 use crate::plugin_manager::CsiDriver;
@@ -98,6 +98,16 @@ async fn clean_after_failure(means: &Means<'_>, staging: &Staging) -> bool {
 
 /// Has the driver undo the shared mount, if there is one.
 pub(super) async fn unstage(
+    means: &Means<'_>,
+    driver: &CsiDriver,
+    handle: &str,
+    device: &mut Device,
+) -> Result<(), CsiError> {
+    let unstaged = undo(means, driver, handle, device);
+    means.timed(&of_driver(&driver.name), Operation::UnmountDevice, unstaged).await
+}
+
+async fn undo(
     means: &Means<'_>,
     driver: &CsiDriver,
     handle: &str,

@@ -1,9 +1,7 @@
-//! A turn at the runtime.
+//! A turn at what only some can use at once without slowing each other down.
 //!
-//! A runtime that works on a hundred pods at once is slower than one that works
-//! on sixteen. A lane is held for a while at the most, so calls that hang delay
-//! others by that while, once, and never stop them. A pull holds none: it keeps
-//! the registry busy, not the runtime.
+//! A lane is held for a while at the most, so calls that hang delay others by that
+//! while, once, and never stop them.
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,12 +11,11 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-/// Longest hold: a sandbox takes a second or two, even on a busy node.
-const HOLD_MAX: Duration = Duration::from_secs(10);
-
 /// At most one turn at a time.
-#[derive(Default)]
-pub(super) struct Lane(Mutex<Option<Turn>>);
+pub(crate) struct Lane {
+    turn: Mutex<Option<Turn>>,
+    hold_max: Duration,
+}
 
 struct Turn {
     /// Given back when dropped.
@@ -27,27 +24,32 @@ struct Turn {
 }
 
 impl Lane {
+    /// Turns that are held this long at the most.
+    pub(crate) fn new(hold_max: Duration) -> Self {
+        Self { turn: Mutex::default(), hold_max }
+    }
+
     /// No turn is held.
-    pub(super) fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         self.lock().is_none()
     }
 
     /// Waits for a turn.
-    pub(super) async fn take(&self, lanes: &Arc<Semaphore>) {
+    pub(crate) async fn take(&self, lanes: &Arc<Semaphore>) {
         // The semaphore is never closed; without it there are simply no turns.
         let permit = Arc::clone(lanes).acquire_owned().await.ok();
-        let turn = permit.map(|_permit| Turn { _permit, until: Instant::now() + HOLD_MAX });
+        let turn = permit.map(|_permit| Turn { _permit, until: Instant::now() + self.hold_max });
         *self.lock() = turn;
     }
 
     /// Gives the turn back, if one is held.
-    pub(super) fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         *self.lock() = None;
     }
 
     /// Does the work; gives the turn back if it takes too long. The work may
     /// give it back sooner, but takes none.
-    pub(super) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         let until = self.lock().as_ref().map(|turn| turn.until);
         if let Some(until) = until {
@@ -60,7 +62,7 @@ impl Lane {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Turn>> {
-        self.0.lock().expect("lane lock: no code panics while holding it")
+        self.turn.lock().expect("lane lock: no code panics while holding it")
     }
 }
 
@@ -68,10 +70,12 @@ impl Lane {
 mod tests {
     use super::*;
 
+    const HOLD_MAX: Duration = Duration::from_secs(10);
+
     #[tokio::test(start_paused = true)]
     async fn a_hung_call_gives_its_turn_back() {
         let lanes = Arc::new(Semaphore::new(1));
-        let (hung, next) = (Lane::default(), Lane::default());
+        let (hung, next) = (Lane::new(HOLD_MAX), Lane::new(HOLD_MAX));
         hung.take(&lanes).await;
         let began = Instant::now();
         tokio::select! { biased;
@@ -85,7 +89,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn work_may_give_its_turn_back() {
         let lanes = Arc::new(Semaphore::new(1));
-        let (pulls, next) = (Lane::default(), Lane::default());
+        let (pulls, next) = (Lane::new(HOLD_MAX), Lane::new(HOLD_MAX));
         pulls.take(&lanes).await;
         let began = Instant::now();
         let pull = async {
