@@ -111,6 +111,9 @@ impl State {
             self.publish_storage(publishing);
             self.bring_driver();
         }
+        if self.faults.features.disks {
+            self.publish_disks(publishing);
+        }
         for place in self.oracle.spoilt_places() {
             let Place::File(file) = &place else { continue };
             let last = self.oracle.last_good(&place).cloned();
@@ -194,6 +197,10 @@ impl State {
         }
         if self.faults.features.csi && self.rng.random_bool(0.2) {
             self.churn_storage(publishing);
+            return Step::Done;
+        }
+        if self.faults.features.disks && self.rng.random_bool(0.1) {
+            self.churn_disks(publishing);
             return Step::Done;
         }
         let index = self.rng.random_range(0..FILES);

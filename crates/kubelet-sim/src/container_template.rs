@@ -174,6 +174,9 @@ pub struct Features {
     pub objects: bool,
     /// Volumes of a CSI driver.
     pub csi: bool,
+    /// Disks of the node and of a Fibre Channel network, devices, and with `objects` a
+    /// Secret.
+    pub disks: bool,
 }
 
 impl Features {
@@ -191,6 +194,7 @@ impl Features {
             // Drawn apart, so that old seeds keep their courses.
             objects: false,
             csi: false,
+            disks: false,
         }
     }
 }

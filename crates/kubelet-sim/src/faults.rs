@@ -168,6 +168,7 @@ impl Faults {
             features: Features {
                 objects: apart(seed, 0x00b1_ec75, 0.5),
                 csi: apart(seed, 0x0c51_d21e, 0.3),
+                disks: apart(seed, 0x0d15_c500, 0.4),
                 ..Features::swarm(&mut rng)
             },
             volume_error: rate(&mut rng, 0.3),
@@ -181,8 +182,8 @@ impl Faults {
     /// everything else as well.
     pub fn cluster_swarm(seed: u64) -> Self {
         let swarm = Self::swarm(seed);
-        // Deadlines and claims of CSI volumes are simulated for nodes of their own.
-        let features = Features { deadlines: false, csi: false, ..swarm.features };
+        // Deadlines, claims and Secrets are simulated for nodes of their own.
+        let features = Features { deadlines: false, csi: false, disks: false, ..swarm.features };
         let api = ApiFaults::swarm(seed);
         match seed.is_multiple_of(2) {
             true => Self { features, api, ..swarm },

@@ -12,7 +12,8 @@ use crate::world::State;
 /// Where the agent keeps what it has of pods.
 const PODS: &str = "/var/lib/kubelet/pods";
 /// Kinds of volumes whose files lie where they are.
-const KINDS: [&str; 2] = ["kubernetes.io~empty-dir", "kubernetes.io~configmap"];
+const KINDS: [&str; 3] =
+    ["kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~secret"];
 /// Mounted below a volume.
 const POINT: &str = "theirs";
 /// What is in it.
@@ -40,16 +41,17 @@ impl State {
         kinds.flat_map(|dir| self.files.names_in(&dir)).collect()
     }
 
-    pub(crate) fn mount_foreign(&mut self, volume: &Path) {
+    pub(crate) fn mount_foreign(&mut self, volume: &Path) -> PathBuf {
         let point = volume.join(POINT);
         if !self.volumes.foreign.insert(point.clone()) {
-            return;
+            return point;
         }
         self.note("", format!("somebody mounts {}", point.display()));
         let now_ns = self.wall_ns();
         self.files.make_dir(&point, now_ns);
         self.volumes.add(&point);
         self.write_file(&point.join(FILE), Vec::new());
+        point
     }
 
     fn unmount_foreign(&mut self, point: &Path) {

@@ -14,6 +14,7 @@ mod answers;
 mod api;
 mod chaos;
 pub mod checkers;
+mod claimed_disks;
 mod config_map;
 mod container_template;
 mod deadlines;

@@ -214,6 +214,10 @@ impl PodTemplate {
             pod.volumes.nfs = rng.random_bool(0.3);
             pod.volumes.iscsi = [rng.random_bool(0.3), rng.random_bool(0.3)];
         }
+        if features.disks {
+            pod.volumes.add_disks(rng);
+            pod.volumes.secret = features.objects && rng.random_bool(0.5);
+        }
         pod
     }
 
@@ -410,6 +414,7 @@ mod tests {
             deadlines: true,
             objects: true,
             csi: true,
+            disks: true,
         };
         for i in 0..50 {
             let fixed = (i % 3 == 0).then(|| format!("uid-{i}"));

@@ -3,6 +3,7 @@
 //! Verbs for tests that lay down a course of events by hand. Owns nothing; acts
 //! on the driver's world.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cri::RuntimeEventKind;
@@ -68,6 +69,12 @@ impl SimWorld {
     pub fn put_storage(&mut self) {
         let _guard = self.rt.enter();
         self.world.lock().publish_storage(&self.publishing);
+    }
+
+    /// Writes the claims of disks, and the volumes they name.
+    pub fn put_disks(&mut self) {
+        let _guard = self.rt.enter();
+        self.world.lock().publish_disks(&self.publishing);
     }
 
     /// A CSI driver registers, or goes.
@@ -261,6 +268,17 @@ impl SimWorld {
         let mut state = self.world.lock();
         state.faults.outlives = 1.0;
         state.volumes.hangs.push((work, time));
+    }
+
+    /// Calls of the agent for its volumes and to its driver so far: what was asked for, at
+    /// which place, and how often.
+    pub fn volume_calls(&self) -> BTreeMap<String, u64> {
+        self.world.lock().volumes.calls.clone()
+    }
+
+    /// Number of disks of other machines that are attached.
+    pub fn attached_disks(&self) -> usize {
+        self.world.lock().volumes.attached.len()
     }
 
     /// Number of mounts of volumes and parts of them.

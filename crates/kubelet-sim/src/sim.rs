@@ -118,6 +118,7 @@ impl SimWorld {
         }
         state.write_file(Path::new("/etc/resolv.conf"), b"nameserver 10.0.0.2\n".to_vec());
         state.write_file(Path::new("/etc/hosts"), b"127.0.0.1 localhost\n".to_vec());
+        state.furnish_disks();
         state.publish_url(&[]);
     }
 

@@ -4,7 +4,6 @@
 //! go. Once all is quiet, what the driver mounted is there for pods that have it,
 //! and for nobody else. What pods keep in the shared one is the host's.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use rand::RngExt;
@@ -116,12 +115,6 @@ impl State {
         let link = link.join("volumeDevices/kubernetes.io~csi").join(volume);
         let note = Path::new(DEVICES).join(volume).join("data/vol_data.json");
         self.files.has(&link) && self.files.has(&note)
-    }
-
-    /// Is this a device that some pod of these has?
-    pub(crate) fn is_device_of(&self, uids: &BTreeSet<String>, point: &Path) -> bool {
-        let uid = point.file_name().and_then(|uid| uid.to_str());
-        point.starts_with(DEVICES) && uid.is_some_and(|uid| uids.contains(uid))
     }
 
     /// Is this the mount of a volume that some pod has?

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use cri::v1;
 
 use crate::checkers::ReportedPod;
-use crate::config_map::config_dir;
+use crate::claimed_disks::is_device_of;
 use crate::manifest::PodTemplate;
 use crate::runtime::{Container, short};
 use crate::world::State;
 
 /// Where the agent keeps what it has of pods.
-const PODS: &str = "/var/lib/kubelet/pods";
+pub(crate) const PODS: &str = "/var/lib/kubelet/pods";
 
 /// Where the directories lie that the host lends to pods.
 const HOST: &str = "/srv";
@@ -57,12 +57,12 @@ impl State {
         }
         let dir = Path::new(PODS).join(uid);
         let missing = self.missing_csi_volume(&dir, template);
-        if let Some(name) = missing.or_else(|| self.missing_network_volume(&dir, template)) {
+        let missing = missing.or_else(|| self.missing_network_volume(&dir, template));
+        if let Some(name) = missing.or_else(|| self.missing_claimed_disk(&dir, template)) {
             self.violate(pod, format!("sandbox asked for before volume {name} is mounted"));
         }
-        let config = config_dir(&Path::new(PODS).join(uid)).join("..data/version");
-        if template.volumes.config && !self.files.has(&config) {
-            self.violate(pod, "sandbox asked for before its ConfigMap is there".to_owned());
+        if let Some(name) = self.missing_object(&dir, template) {
+            self.violate(pod, format!("sandbox asked for before the files of {name} are there"));
         }
     }
 
@@ -167,7 +167,9 @@ impl State {
         let uses = |c: &&Container| {
             let mounts = c.config.mounts.iter().map(|mount| &mount.host_path);
             let mut all = mounts.chain(c.config.devices.iter().map(|device| &device.host_path));
-            c.is_running() && all.any(|host_path| Path::new(host_path).starts_with(path))
+            let has_device = !c.config.devices.is_empty() && is_device_of(c.uid(), path);
+            let is_used = has_device || all.any(|used| Path::new(used).starts_with(path));
+            c.is_running() && is_used
         };
         let user = self.objects.containers.values().find(uses);
         if let Some((pod, name)) = user.map(|c| (c.pod().to_owned(), c.name().to_owned())) {
@@ -205,11 +207,14 @@ impl State {
             let part = point.strip_prefix(PODS).ok().and_then(|part| part.iter().next());
             let of_pod = part.and_then(|uid| uid.to_str()).is_some_and(|uid| uids.contains(uid));
             let shared = self.is_shared_mount(point) || self.is_disk_in_use(point);
-            of_pod || shared || self.is_device_of(uids, point)
+            let mut lasting = uids.iter().filter(|uid| !ended(uid));
+            of_pod || shared || lasting.any(|uid| is_device_of(uid, point))
         };
         let stray = self.volumes.mounts.keys().find(|point| !known(point));
         let stray = stray.map(|point| format!("{} left mounted", point.display()));
-        let stale = stray.or_else(|| self.stale_staging()).or_else(|| self.stale_disk());
-        stale.or_else(|| self.small_volume())
+        let waiting = reported.iter().filter(|pod| pod.phase == "Pending");
+        let waiting: Vec<&str> = waiting.map(|pod| pod.uid.as_str()).collect();
+        let stale = stray.or_else(|| self.stale_staging()).or_else(|| self.stale_disk(&waiting));
+        stale.or_else(|| self.stale_node_disk()).or_else(|| self.small_volume())
     }
 }

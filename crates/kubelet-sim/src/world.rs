@@ -5,6 +5,7 @@
 //! so a seed decides everything.
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::answers::Answers;
 use crate::api::ApiServer;
+use crate::checkers;
 use crate::faults::Faults;
 use crate::invariants::History;
 use crate::kills::Kills;
@@ -167,6 +169,21 @@ impl World {
         let mut state = self.lock();
         let now = state.now();
         state.oracle.withdraw(place, now);
+    }
+
+    /// Records how large the volumes that pods share are to be, without writing it anywhere.
+    pub fn want_bytes(&self, bytes: i64) {
+        self.lock().csi.wanted = Some(bytes);
+    }
+
+    /// Somebody else mounts something below a volume; returns where.
+    pub fn mount_foreign(&self, volume: &Path) -> PathBuf {
+        self.lock().mount_foreign(volume)
+    }
+
+    /// What is wrong with volumes once all is quiet, of pods of these uids and phases.
+    pub fn stale_volume(&self, pods: &[(&str, &str)]) -> Option<Violation> {
+        checkers::stale_volume(&self.lock(), pods)
     }
 
     /// The first broken rule, if any.

@@ -16,6 +16,9 @@ use crate::world::State;
 
 /// Names of pods that churn uses.
 const NAMES: usize = 5;
+/// By how much revisions rise when the store is restored, as Kubernetes demands of those
+/// who restore one: no client could tell otherwise which of two histories it hears.
+const BUMP: u64 = 1_000_000_000;
 
 impl State {
     /// Makes a pod at the server, bound to the node; returns it with its uid and revision.
@@ -130,10 +133,11 @@ impl State {
         self.note("", format!("ConfigMap = version {version}"));
     }
 
-    /// The server's store is restored: pods are as they were then.
-    pub(crate) fn restore_api(&mut self, changes: u64) {
+    /// The server's store is restored: pods are as they were then. Its revisions go on as
+    /// many later; with none, numbers mean something else than before.
+    pub(crate) fn restore_api(&mut self, changes: u64, bump: u64) {
         let server = self.api.as_mut().expect("there is a server");
-        let to = server.restore(changes);
+        let to = server.restore(changes, bump);
         server.record.forget_phases();
         server.record.excuse_all();
         let (pods, config) = (server.pods(), server.config(CONFIG, "version"));
@@ -171,7 +175,7 @@ impl State {
             1 => self.restart_api(),
             2 => {
                 let changes = self.rng.random_range(1..100);
-                self.restore_api(changes);
+                self.restore_api(changes, BUMP);
             }
             3 => {
                 let by = SignedDuration::from_secs(self.rng.random_range(-4_000..4_000));

@@ -102,13 +102,14 @@ impl ApiServer {
         store.cut_off();
     }
 
-    /// Goes so many changes back, as far as they are remembered.
-    fn restore(&self, changes: u64) -> u64 {
+    /// Goes so many changes back, as far as they are remembered; revisions go on so many
+    /// later.
+    fn restore(&self, changes: u64, bump: u64) -> u64 {
         let store = self.direct.api().store();
         let now = store.revision();
         let to = now.saturating_sub(changes).max(self.first);
         // One that has forgotten so much stays as it is.
-        if store.roll_back(to).is_err() { now } else { to }
+        if store.roll_back(to, bump).is_err() { now } else { to }
     }
 
     fn shift_clock(&self, by: SignedDuration) {

@@ -55,11 +55,12 @@ impl SimWorld {
         state.api.as_ref().map_or(0, |server| server.direct.api().store().revision())
     }
 
-    /// The API server's store is again what it was at a revision.
-    pub fn restore_api(&mut self, to: u64) {
+    /// The API server's store is again what it was at a revision; later ones go on as many
+    /// above.
+    pub fn restore_api(&mut self, to: u64, bump: u64) {
         let changes = self.api_revision().saturating_sub(to);
         let _guard = self.rt.enter();
-        self.world.lock().restore_api(changes);
+        self.world.lock().restore_api(changes, bump);
     }
 
     /// The API server's clock is ahead by this much.

@@ -82,6 +82,21 @@ pub(crate) fn unsettled(
     check(state, reported, layout).err()
 }
 
+/// The same for volumes alone, of pods of these uids and phases.
+pub(crate) fn stale_volume(state: &State, pods: &[(&str, &str)]) -> Option<Violation> {
+    let uids = pods.iter().map(|(uid, _)| (*uid).to_owned()).collect();
+    let reported = |(uid, phase): &(&str, &str)| ReportedPod {
+        uid: (*uid).to_owned(),
+        name: String::new(),
+        revision: 0,
+        phase: (*phase).to_owned(),
+        reason: None,
+        containers: Vec::new(),
+    };
+    let reported: Vec<ReportedPod> = pods.iter().map(reported).collect();
+    leftovers::no_stale_volumes(state, &uids, &reported).err()
+}
+
 fn check(state: &State, reported: &[ReportedPod], layout: Layout<'_>) -> Result<(), Violation> {
     let wanted = state.oracle.wanted();
     leftovers::nothing_left_behind(state, &wanted, layout)?;

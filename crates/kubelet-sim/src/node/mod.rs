@@ -24,7 +24,7 @@ pub(crate) use http::WebPage;
 pub(crate) use login::Shutdowns;
 pub use login::SimLogin;
 pub(crate) use mount_table::MountTable;
-pub(crate) use network_disks::{ISCSI, NFS, iscsi_source, nfs_source};
+pub(crate) use network_disks::{FC, ISCSI, NFS, fc_source, iscsi_source, nfs_source};
 pub(crate) use plugins::CsiVolumes;
 pub use plugins::SimPlugins;
 pub(crate) use probe_net::Endpoints;

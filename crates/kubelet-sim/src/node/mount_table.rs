@@ -25,6 +25,8 @@ pub(crate) struct MountTable {
     pub(crate) foreign: BTreeSet<PathBuf>,
     /// Disks of other machines that are here, and the session each came with.
     pub(crate) attached: BTreeMap<PathBuf, String>,
+    /// What the agent asked for, and how often.
+    pub(crate) calls: BTreeMap<String, u64>,
     /// Work that hangs the next time, and how long.
     pub(crate) hangs: Vec<(&'static str, Duration)>,
     made: u64,
@@ -34,6 +36,11 @@ impl MountTable {
     pub(crate) fn add(&mut self, path: &Path) {
         self.made += 1;
         self.mounts.insert(path.to_owned(), self.made);
+    }
+
+    /// The agent asks for something, whatever becomes of it.
+    pub(super) fn count(&mut self, what: &str, place: &str) {
+        *self.calls.entry(format!("{what} {place}")).or_default() += 1;
     }
 
     /// Does a scenario want this work to hang?

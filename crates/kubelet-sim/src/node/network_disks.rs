@@ -10,17 +10,21 @@ use mounts::MountsError;
 use serde_json::{Value, json};
 
 use crate::manifest::PodTemplate;
+use crate::volume_rules::PODS;
 use crate::world::State;
 
 /// Names of the volumes.
 pub(crate) const NFS: &str = "nfs";
 pub(crate) const ISCSI: [&str; 2] = ["iscsi-a", "iscsi-b"];
+pub(crate) const FC: &str = "fc";
 /// Where the servers' files lie.
 const SERVERS: &str = "/srv/nfs";
 /// Where the disks' files lie.
 const DISKS: &str = "/srv/disks";
-/// Where the agent has disks mounted for all pods.
-const GLOBAL: &str = "/var/lib/kubelet/plugins/kubernetes.io/iscsi";
+/// What the agent has of disks that pods share.
+const GLOBAL: &str = "/var/lib/kubelet/plugins/kubernetes.io";
+/// Where devices lie, beside the mounts of a kind.
+const DEVICES: &str = "volumeDevices";
 
 /// The export that pods mount.
 pub(crate) fn nfs_source() -> Value {
@@ -30,6 +34,11 @@ pub(crate) fn nfs_source() -> Value {
 /// One of two disks of a target.
 pub(crate) fn iscsi_source(lun: usize) -> Value {
     json!({"iscsi": {"targetPortal": "10.0.0.1", "iqn": "iqn.2003-01.sim:disks", "lun": lun}})
+}
+
+/// A disk behind two ports of a Fibre Channel network.
+pub(crate) fn fc_source() -> Value {
+    json!({"fc": {"targetWWNs": ["500a0982991b8dc5", "500a0982891b8dc5"], "lun": 2}})
 }
 
 fn target(pod: &Path, kind: &str, volume: &str) -> PathBuf {
@@ -104,6 +113,7 @@ impl State {
             (of.volumes.nfs, "nfs", NFS),
             (of.volumes.iscsi[0], "iscsi", ISCSI[0]),
             (of.volumes.iscsi[1], "iscsi", ISCSI[1]),
+            (of.volumes.fc, "fc", FC),
         ];
         let missing =
             |kind: &str, name: &str| !self.volumes.mounts.contains_key(&target(pod, kind, name));
@@ -111,22 +121,55 @@ impl State {
         wanted.find(|(on, kind, name)| *on && missing(kind, name)).map(|(.., name)| name)
     }
 
-    /// Is this the mount of a disk that some pod has?
-    pub(crate) fn is_disk_in_use(&self, point: &Path) -> bool {
-        point.starts_with(GLOBAL) && !self.volumes.sharers(point).is_empty()
+    /// Other mounts of the file system at a point. A device that is bound elsewhere is none.
+    pub(super) fn sharers(&self, point: &Path) -> Vec<PathBuf> {
+        let mut all = self.volumes.sharers(point);
+        all.retain(|other| self.files.is_dir(other));
+        all
     }
 
-    /// What is left of disks that nobody has.
-    pub(crate) fn stale_disk(&self) -> Option<String> {
+    /// Is this the mount of a disk that some pod has?
+    pub(crate) fn is_disk_in_use(&self, point: &Path) -> bool {
+        let roots = ["iscsi", "fc", "local-volume/mounts"];
+        let is_disk = roots.iter().any(|kind| point.starts_with(Path::new(GLOBAL).join(kind)));
+        let is_device = point.iter().any(|part| part == DEVICES);
+        is_disk && !is_device && !self.sharers(point).is_empty()
+    }
+
+    /// Has one of these pods noted that it has begun to have the disk of a directory?
+    fn is_disk_noted(&self, dir: &Path, uids: &[&str]) -> bool {
+        let kinds = uids.iter().flat_map(|uid| {
+            let plugins = Path::new(PODS).join(uid).join("plugins");
+            ["iscsi", "fc"].map(|kind| plugins.join(format!("kubernetes.io~{kind}")))
+        });
+        let mut volumes = kinds.flat_map(|kind| self.files.names_in(&kind));
+        volumes.any(|volume| {
+            let note = self.files.content(&volume.join("disk"));
+            let name = note.and_then(|note| std::str::from_utf8(note).ok());
+            name.is_some_and(|name| dir.ends_with(name))
+        })
+    }
+
+    /// What is left of disks that nobody has. Pods that wait, such as for another of their
+    /// name to go, may have begun with one, and come back to it (seed 768).
+    pub(crate) fn stale_disk(&self, waiting: &[&str]) -> Option<String> {
         let used = |device: &&PathBuf| !self.volumes.mounts_from(device).is_empty();
         if let Some(device) = self.volumes.attached.keys().find(|device| !used(device)) {
             return Some(format!("{} left attached", device.display()));
         }
-        let ifaces = self.files.names_in(Path::new(GLOBAL));
-        let dirs = ifaces.iter().flat_map(|iface| self.files.names_in(iface));
-        let mut idle = dirs.filter(|dir| !self.volumes.mounts.contains_key(dir));
-        let empty = ifaces.iter().find(|iface| self.files.names_in(iface).is_empty());
-        let stale = idle.next().or_else(|| empty.cloned());
-        stale.map(|dir| format!("{} left behind", dir.display()))
+        let names_in = |root: &Path| {
+            let mut names = self.files.names_in(root);
+            names.retain(|name| !name.ends_with(DEVICES));
+            names
+        };
+        let (iscsi, fc) = (Path::new(GLOBAL).join("iscsi"), Path::new(GLOBAL).join("fc"));
+        let ifaces = [names_in(&iscsi), names_in(&iscsi.join(DEVICES))].concat();
+        let disks = ifaces.iter().flat_map(|iface| self.files.names_in(iface));
+        let mut dirs = disks.chain(names_in(&fc));
+        let idle = dirs.find(|dir| {
+            self.volumes.at_or_below(dir).is_empty() && !self.is_disk_noted(dir, waiting)
+        });
+        let empty = || ifaces.iter().find(|iface| self.files.names_in(iface).is_empty()).cloned();
+        idle.or_else(empty).map(|dir| format!("{} left behind", dir.display()))
     }
 }

@@ -122,6 +122,7 @@ impl SimPlugins {
         self.gate().await;
         let (fails, delay) = {
             let mut state = self.world.lock();
+            state.volumes.count(call, DRIVER);
             let rate = state.faults.volume_error;
             (state.chance(rate), state.delay())
         };
@@ -144,6 +145,7 @@ impl SimPlugins {
         self.gate().await;
         let (twist, delay, busy) = {
             let mut state = self.world.lock();
+            state.volumes.count(call, volume);
             let busy = state.csi.busy.contains(volume);
             (state.volume_twist(), state.delay(), busy)
         };

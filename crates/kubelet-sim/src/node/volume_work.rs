@@ -36,6 +36,11 @@ impl SimVolumes {
         Self { world, life }
     }
 
+    /// Every call counts, whatever becomes of it.
+    pub(super) fn count(&self, what: &str, place: &Path) {
+        self.world.lock().volumes.count(what, &place.display().to_string());
+    }
+
     async fn gate(&self) {
         if !self.life.is_alive() {
             std::future::pending::<()>().await;
@@ -54,6 +59,7 @@ impl SimVolumes {
         E: FnOnce(&mut State) -> Result<T, VolumeError> + Send + 'static,
     {
         self.gate().await;
+        self.count(what, key);
         self.await_others(key, what).await?;
         let (twist, delay) = {
             let mut state = self.world.lock();

@@ -16,6 +16,7 @@ use mounts::publish::Published;
 use mounts::{Beginning, MountsError, Space, Usage};
 
 use super::volume_work::SimVolumes;
+use crate::claimed_disks::is_block_device;
 use crate::world::State;
 
 /// Bytes of the one disk there is.
@@ -41,6 +42,7 @@ impl VolumeHost for SimVolumes {
     }
 
     async fn can_refuse_swap(&self) -> Result<bool, VolumeError> {
+        self.count("ask about swap", Path::new("/"));
         Ok(true)
     }
 
@@ -178,12 +180,12 @@ impl VolumeHost for SimVolumes {
 
     async fn sharers(&self, path: &Path) -> Result<Vec<PathBuf>, VolumeError> {
         let point = path.to_owned();
-        self.run(path, "look for other mounts", move |state| Ok(state.volumes.sharers(&point)))
-            .await
+        self.run(path, "look for other mounts", move |state| Ok(state.sharers(&point))).await
     }
 
     /// No machine here has SELinux.
-    async fn label_of(&self, _: &Path) -> Result<Option<String>, VolumeError> {
+    async fn label_of(&self, path: &Path) -> Result<Option<String>, VolumeError> {
+        self.count("look for the label of", path);
         Ok(None)
     }
 
@@ -205,6 +207,7 @@ impl VolumeHost for SimVolumes {
     async fn bind_file(&self, source: &Path, target: &Path) -> Result<(), VolumeError> {
         let (from, to) = (source.to_owned(), target.to_owned());
         self.run(target, "bind file", move |state| {
+            state.check_attached(&from)?;
             if !state.files.has(&from) {
                 return Err(MountsError::BadPath { path: from, why: "is missing" }.into());
             }
@@ -286,10 +289,16 @@ impl VolumeHost for SimVolumes {
                 let now_ns = state.wall_ns();
                 state.files.make_dir(&checked, now_ns);
             }
-            if kind == HostPathType::Unset || state.files.has(&checked) {
-                return Ok(());
+            let is_device = is_block_device(&checked);
+            let (wanted, fits) = match kind {
+                HostPathType::Unset => return Ok(()),
+                HostPathType::BlockDevice => ("block device", is_device),
+                _ => ("directory", !is_device),
+            };
+            match fits && state.files.has(&checked) {
+                true => Ok(()),
+                false => Err(HostPathError::Mismatch { path: checked, wanted }.into()),
             }
-            Err(HostPathError::Mismatch { path: checked, wanted: "directory" }.into())
         })
         .await
     }

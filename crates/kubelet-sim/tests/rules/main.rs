@@ -1,16 +1,16 @@
 //! The rules notice what they forbid: a rogue agent breaks each on purpose.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // tests own time
 
+mod volumes;
+
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cri::{Runtime, v1};
-use kubelet::ports::{Fs, VolumeHost};
 use kubelet_sim::{
     ContainerTemplate, Faults, Life, NAMESPACE, Place, PodTemplate, ProbeRole, Program,
-    REVISION_LABEL, Restart, SimFs, SimRuntime, SimVolumes, Size, Way, World,
+    REVISION_LABEL, Restart, SimRuntime, Size, Way, World,
 };
 
 struct Rogue {
@@ -423,40 +423,4 @@ async fn stopping_a_sidecar_for_its_size() {
         rogue.runtime.stop_container(&sidecar, Duration::from_secs(1)).await.expect("stop");
         if broken { rogue.expect_broken("is stopped before app") } else { rogue.expect_kept() }
     }
-}
-
-const HOST_DIR: &str = "/srv/data";
-const EMPTY_DIR: &str = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~empty-dir/disk";
-
-/// What a container wrote must be there for the next, in whatever volume.
-#[tokio::test(start_paused = true)]
-async fn deleting_what_a_container_wrote() {
-    for (dir, deletes) in [(EMPTY_DIR, true), (HOST_DIR, true), (EMPTY_DIR, false)] {
-        let rogue = Rogue::new();
-        let volumes = SimVolumes::new(Arc::clone(&rogue.world), Life::new(1));
-        let files = SimFs::new(Arc::clone(&rogue.world), Life::new(1));
-        volumes.make_dir(Path::new(dir), 0o755).await.expect("directory");
-        let pod = rogue.publish(&PodTemplate::steady("web"));
-        let sandbox = rogue.sandbox("u1", pod.revision).await;
-        let exits = Program::Exit { code: 1, after_ms: 10 };
-        let id = rogue.start_mounting(&sandbox, "u1", ("app", 0), exits, &[dir]).await;
-        tokio::time::sleep(Duration::from_secs(20)).await;
-        rogue.expect_kept();
-        if deletes {
-            let written = Path::new(dir).join(format!("by-{}", &id[..8]));
-            files.remove_file(&written).expect("it was written");
-        }
-        rogue.start_mounting(&sandbox, "u1", ("app", 1), exits, &[dir]).await;
-        if deletes { rogue.expect_broken("written before") } else { rogue.expect_kept() }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn removing_what_is_the_hosts() {
-    let rogue = Rogue::new();
-    let volumes = SimVolumes::new(Arc::clone(&rogue.world), Life::new(1));
-    volumes.make_dir(Path::new(HOST_DIR), 0o755).await.expect("directory");
-    rogue.expect_kept();
-    volumes.remove_tree(Path::new(HOST_DIR)).await.expect("it obeys");
-    rogue.expect_broken("which is the host's");
 }
