@@ -8,7 +8,7 @@ use plugin_apis::csi::volume_capability::AccessType;
 use plugin_apis::csi::{NodePublishVolumeRequest, NodeStageVolumeRequest};
 use serde_json::json;
 use testkit::csi::{CsiDriver, CsiOptions, Fault, Rpc};
-use testkit::disk::LoopDevice;
+use testkit::disk::{LoopDevice, loops_over};
 use testkit::{Node, PodManifest};
 
 const DRIVER: &str = "hostpath.klet.test";
@@ -83,6 +83,8 @@ fn pods_share_the_device_of_a_driver() -> Result<()> {
     node.wait_no_trace("writer", &writer)?;
     assert_eq!(node.run_in("reader", "main", "head -c 5 /dev/disk")?.trim(), "hello");
 
+    assert_eq!(held(&devices), [devices.join("pv/dev").join(&reader)], "and not the writer's");
+
     // The last pod goes while klet is away.
     node.klet.kill9()?;
     node.manifests.remove_pod("reader")?;
@@ -90,7 +92,50 @@ fn pods_share_the_device_of_a_driver() -> Result<()> {
     node.wait_no_trace("reader", &reader)?;
     assert_eq!(driver.device_of("vol-1")?, None, "the node has it no more");
     assert_eq!(left_in(&devices)?, Vec::<PathBuf>::new());
+    assert_eq!(held(&devices), Vec::<PathBuf>::new());
     Ok(())
+}
+
+/// The devices below a directory that loop devices keep open.
+fn held(dir: &Path) -> Vec<PathBuf> {
+    loops_over(dir).into_iter().map(|(_, behind)| behind).collect()
+}
+
+#[test]
+fn a_device_cannot_be_replaced_while_a_pod_has_it() -> Result<()> {
+    let mut node = Node::start()?;
+    let image = node.containerd.dir().join("disk.img");
+    let disk = LoopDevice::over(&image, b"hello", 16 << 20)?;
+    node.manifests.put_claim("Block", "local", json!({"path": disk.path()}))?;
+    node.manifests.put_pod(&pod("owner", "echo running", false))?;
+    node.wait_word("owner", "main", "running")?;
+    let uid = node.pod("owner")?.uid;
+    let root = node.klet.root_dir().canonicalize()?;
+    let devices = root.join("plugins/kubernetes.io~local-volume/volumeDevices");
+    let bound = vec![devices.join("pv").join(&uid)];
+    assert_eq!(held(&devices), bound);
+
+    // Another life of the agent finds it, and makes no second.
+    let holder = loops_over(&devices);
+    node.survive_kill()?;
+    node.wait_says(&["volumes"], &["owner"])?;
+    assert_eq!(loops_over(&devices), holder);
+
+    // Taken away, it stays until the pod is gone.
+    let device = disk.take_away()?;
+    let behind = || loops_over(&image).into_iter().any(|(path, _)| path == device);
+    assert!(behind(), "its name is still its own");
+    assert_eq!(node.run_in("owner", "main", "head -c 5 /dev/disk")?, "hello");
+    node.klet.kill9()?;
+    node.manifests.clear()?;
+    node.klet.restart()?;
+    node.wait_no_trace("owner", &uid)?;
+    assert_eq!(held(&devices), Vec::<PathBuf>::new());
+    assert_eq!(left_in(&devices)?, Vec::<PathBuf>::new());
+    node.eventually("the device to go", || {
+        ensure!(!behind(), "it is still there");
+        Ok(())
+    })
 }
 
 #[test]

@@ -8,10 +8,15 @@ use api_client::{Call, Patch, path};
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, IsCa, Issuer, KeyPair,
-    PublicKeyData,
+    PublicKeyData, SigningKey,
 };
 use serde_json::{Value, json};
 use testkit::{ApiOptions, Cluster, PodManifest};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::{FromDer, Pem, X509Certificate};
+use x509_parser::public_key::PublicKey;
+use yasna::models::ObjectIdentifier;
+use yasna::{DERWriter, Tag, TagClass, construct_der};
 
 const CERTIFICATES: &str = "apis/certificates.k8s.io/v1beta1";
 
@@ -224,25 +229,138 @@ fn a_pod_is_given_a_certificate_and_the_next_one_in_time() -> Result<()> {
     let shown = cluster.node.run_in("both", "main", shown)?;
     assert_eq!(shown, "600 1001\n-----BEGIN PRIVATE KEY-----\n");
 
-    // A signer's no is final; a key that nobody here can make is named.
+    // A signer's no is final.
     cluster.create_pod(&pod("denied", source))?;
     let request = wait_request(&cluster, "denied")?;
     answer(&cluster, &request, "Denied", &json!({}))?;
     wait_event(&cluster, "was denied, reason=\"Tested\", message=\"so it is\"")?;
     wait_event(&cluster, "PodCertificateRequest was permanently denied: reason=\"Tested\"")?;
-    let source = json!({"podCertificate": {"signerName": "example.com/pods",
-        "keyType": "RSA3072", "keyPath": "key"}});
-    cluster.create_pod(&pod("heavy", source))?;
-    wait_event(&cluster, "this release makes no keys of type RSA3072")?;
-    for name in ["denied", "heavy"] {
-        let pod = cluster.pod(name).context("no pod")?;
-        assert_eq!(pod["status"]["phase"], "Pending", "{:#}", pod["status"]);
-    }
+    let denied = cluster.pod("denied").context("no pod")?;
+    assert_eq!(denied["status"]["phase"], "Pending", "{:#}", denied["status"]);
     for (name, uid) in [("pod-certificate", uid), ("both", both)] {
         cluster.delete_pod(name, None)?;
         cluster.wait_no_trace(name, &uid)?;
     }
     Ok(())
+}
+
+/// Certificates for whatever key a request is for, those included that rcgen does not know.
+fn sign(request: &[u8], key: &KeyPair) -> Result<String> {
+    let (_, request) = X509CertificationRequest::from_der(request)?;
+    let info = request.certification_request_info;
+    ensure!(info.subject.iter_rdn().count() == 0, "{}", info.subject);
+    let algorithm = |writer: DERWriter<'_>| {
+        let ecdsa_with_sha256 = ObjectIdentifier::from_slice(&[1, 2, 840, 10_045, 4, 3, 2]);
+        writer.write_sequence(|writer| writer.next().write_oid(&ecdsa_with_sha256));
+    };
+    let time = |writer: DERWriter<'_>, text: &str| {
+        let tag = Tag { tag_class: TagClass::Universal, tag_number: 24 };
+        writer.write_tagged_implicit(tag, |writer| writer.write_bytes(text.as_bytes()));
+    };
+    let body = construct_der(|writer| {
+        writer.write_sequence(|writer| {
+            writer.next().write_tagged(Tag::context(0), |writer| writer.write_u8(2));
+            writer.next().write_u8(1);
+            algorithm(writer.next());
+            writer.next().write_sequence(|_| {});
+            writer.next().write_sequence(|writer| {
+                time(writer.next(), "20200101000000Z");
+                time(writer.next(), "20990101000000Z");
+            });
+            writer.next().write_sequence(|_| {});
+            writer.next().write_der(info.subject_pki.raw);
+        });
+    });
+    let signature = key.sign(&body)?;
+    let certificate = construct_der(|writer| {
+        writer.write_sequence(|writer| {
+            writer.next().write_der(&body);
+            algorithm(writer.next());
+            writer.next().write_bitvec_bytes(&signature, signature.len() * 8);
+        });
+    });
+    let text = kubelet_model::base64::encode(&certificate);
+    Ok(format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n"))
+}
+
+/// The public key of a private one, in PKCS #8.
+fn public_of(key: &[u8]) -> Result<Vec<u8>> {
+    if let Ok(pair) = KeyPair::try_from(key) {
+        return Ok(pair.der_bytes().to_vec());
+    }
+    let secret = yasna::parse_der(key, |reader| {
+        reader.read_sequence(|reader| {
+            reader.next().read_u8()?;
+            reader.next().read_der()?;
+            reader.next().read_bytes()
+        })
+    })?;
+    let secret = yasna::parse_der(&secret, |reader| {
+        reader.read_sequence(|reader| {
+            reader.next().read_u8()?;
+            let secret = reader.next().read_bytes()?;
+            reader.next().read_der()?;
+            Ok(secret)
+        })
+    })?;
+    let key = p521::ecdsa::SigningKey::from_slice(&secret).context("no key of P-521")?;
+    Ok(key.verifying_key().to_sec1_point(false).as_bytes().to_vec())
+}
+
+/// What the blocks of a text hold.
+fn blocks(text: &str) -> Result<Vec<Vec<u8>>> {
+    let all = Pem::iter_from_buffer(text.as_bytes());
+    all.map(|block| Ok(block?.contents)).collect()
+}
+
+#[test]
+fn a_pod_is_given_keys_of_every_type() -> Result<()> {
+    let cluster = cluster(&["PodCertificateRequest"])?;
+    let key = KeyPair::generate()?;
+    // Bits of the public key, without those that tell what follows.
+    let kinds = [
+        ("RSA3072", "1.2.840.113549.1.1.1", 3072),
+        ("RSA4096", "1.2.840.113549.1.1.1", 4096),
+        ("ECDSAP256", "1.2.840.10045.2.1", 256),
+        ("ECDSAP384", "1.2.840.10045.2.1", 384),
+        ("ECDSAP521", "1.2.840.10045.2.1", 528),
+        ("ED25519", "1.3.101.112", 256),
+    ];
+    let sources = kinds.map(|(kind, ..)| {
+        json!({"podCertificate": {"signerName": "example.com/pods", "keyType": kind,
+            "credentialBundlePath": kind}})
+    });
+    let manifest = pod("keys", json!({}))
+        .spec("volumes", json!([{"name": "v", "projected": {"sources": sources}}]));
+    let uid = cluster.create_pod(&manifest)?;
+    for _ in kinds {
+        let request = wait_request(&cluster, "keys")?;
+        let der = request["spec"]["stubPKCS10Request"].as_str().context("no PKCS #10 request")?;
+        let der = kubelet_model::base64::decode(der).context("it is no base64")?;
+        let now = Timestamp::now();
+        let after = |minutes| (now + SignedDuration::from_mins(minutes)).to_string();
+        let status = json!({"certificateChain": sign(&der, &key)?, "notBefore": after(-60),
+            "beginRefreshAt": after(30), "notAfter": after(60)});
+        answer(&cluster, &request, "Issued", &status)?;
+    }
+    cluster.wait_ready("keys")?;
+    for (kind, algorithm, bits) in kinds {
+        let text = cluster.node.run_in("keys", "main", &format!("cat /v/{kind}"))?;
+        assert!(text.starts_with("-----BEGIN PRIVATE KEY-----\n"), "{kind}");
+        let [own, certificate] = &blocks(&text)?[..] else { anyhow::bail!("{kind}: {text}") };
+        let (_, certificate) = X509Certificate::from_der(certificate)?;
+        let public = certificate.public_key();
+        assert_eq!(public.algorithm.algorithm.to_id_string(), algorithm, "{kind}");
+        assert_eq!(public.subject_public_key.data.as_ref(), public_of(own)?, "{kind}");
+        let shown = match public.parsed()? {
+            PublicKey::RSA(key) => key.key_size(),
+            PublicKey::EC(point) => point.key_size(),
+            _ => public.subject_public_key.data.len() * 8,
+        };
+        assert_eq!(shown, bits, "{kind}");
+    }
+    cluster.delete_pod("keys", None)?;
+    cluster.wait_no_trace("keys", &uid)
 }
 
 #[test]

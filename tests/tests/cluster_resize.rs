@@ -93,6 +93,41 @@ fn a_size_changes_in_place_and_outlives_the_agent() -> Result<()> {
     Ok(())
 }
 
+/// Files of a volume tell the size that the container has been given.
+#[test]
+fn files_about_the_pod_follow_its_size() -> Result<()> {
+    let cluster = Cluster::start()?;
+    let file = |path: &str, resource: &str, divisor: &str| {
+        json!({"path": path, "resourceFieldRef":
+            {"containerName": "main", "resource": resource, "divisor": divisor}})
+    };
+    let items = [
+        file("memory", "limits.memory", "1Mi"),
+        file("cpu", "limits.cpu", "1m"),
+        file("asked", "requests.memory", "1Mi"),
+    ];
+    let pod = sized("web", 100, 24)
+        .with("volumeMounts", json!([{"name": "about", "mountPath": "/about"}]))
+        .spec("volumes", json!([{"name": "about", "downwardAPI": {"items": items}}]));
+    cluster.create_pod(&pod)?;
+    wait_size(&cluster, "web", 100, 24)?;
+    let sees = |wanted: &str| {
+        cluster.node.eventually(&format!("the files to say {wanted}"), || {
+            let read = "cd /about; echo $(cat memory) $(cat cpu) $(cat asked)";
+            let seen = cluster.node.run_in("web", "main", read)?;
+            ensure!(seen.trim() == wanted, "they say {seen:?}");
+            Ok(())
+        })
+    };
+    sees("48 200 24")?;
+    let before = cluster.node.instances()?;
+    resize(&cluster, "web", sizes(150, 32))?;
+    wait_size(&cluster, "web", 150, 32)?;
+    sees("64 300 32")?;
+    assert_eq!(cluster.node.instances()?, before, "nothing was restarted");
+    Ok(())
+}
+
 #[test]
 fn one_that_is_under_way_is_shown_and_finished_by_the_next_agent() -> Result<()> {
     let mut cluster = Cluster::start()?;

@@ -60,7 +60,7 @@ fn they_run_as_documented() -> Result<()> {
 }
 
 /// The test that runs an example of volumes, by the example's name.
-const VOLUMES: [(&str, &str); 25] = [
+const VOLUMES: [(&str, &str); 26] = [
     ("block-device", "network_disks"),
     ("config-map", "payload_volumes"),
     ("csi-block", "block"),
@@ -76,6 +76,7 @@ const VOLUMES: [(&str, &str); 25] = [
     ("huge-pages", "huge_pages"),
     ("image", "images"),
     ("iscsi", "network_disks"),
+    ("iscsi-block", "network_disks"),
     ("limited-scratch", "volumes"),
     ("local-claim", "claims"),
     ("local-disk", "network_disks"),

@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -17,6 +17,24 @@ fn pod(name: &str, path: &str, kind: &str, script: &str) -> PodManifest {
     PodManifest::script(name, &format!("{script}; exec sleep 1000"))
         .with("volumeMounts", json!([{"name": "v", "mountPath": "/v"}]))
         .spec("volumes", json!([{"name": "v", "hostPath": {"path": path, "type": kind}}]))
+}
+
+/// What the host has besides files: a socket that somebody listens at, and a disk that
+/// begins with a line.
+fn devices(node: &Node, dir: &Path) -> Result<(UnixDatagram, LoopDevice)> {
+    let socket = UnixDatagram::bind(dir.join("socket"))?;
+    socket.set_read_timeout(Some(Duration::from_secs(120)))?;
+    let image = node.containerd.dir().join("disk.img");
+    Ok((socket, LoopDevice::over(&image, b"from the host\n", 1 << 20)?))
+}
+
+/// Takes pods away while there is no klet, and waits until nothing of them is left.
+fn take_away(node: &mut Node, names: &[&str]) -> Result<()> {
+    let pods = names.iter().map(|name| node.pod(name)).collect::<Result<Vec<_>>>()?;
+    node.klet.kill9()?;
+    node.manifests.clear()?;
+    node.klet.restart()?;
+    names.iter().zip(pods).try_for_each(|(name, pod)| node.wait_no_trace(name, &pod.uid))
 }
 
 /// A directory of the host, and paths in it as text.
@@ -65,14 +83,7 @@ fn directories_and_files_of_the_host() -> Result<()> {
         node.run_in("there", "main", "cat /v/later /v/word")?,
         "from the host\nfrom the pod\n"
     );
-    let names = ["made", "any", "there", "file", "new"];
-    let uids = names.map(|name| node.pod(name).map(|pod| pod.uid));
-    node.klet.kill9()?;
-    node.manifests.clear()?;
-    node.klet.restart()?;
-    for (name, uid) in names.into_iter().zip(uids) {
-        node.wait_no_trace(name, &uid?)?;
-    }
+    take_away(&mut node, &["made", "any", "there", "file", "new"])?;
     assert_eq!(fs::read_to_string(dir.join("dir/word"))?, "from the pod\n");
     assert_eq!(fs::read_to_string(dir.join("dir/later"))?, "from the host\n");
     let mut kept: Vec<_> =
@@ -96,10 +107,7 @@ fn wait_said(socket: &UnixDatagram, word: &str) -> Result<()> {
 fn sockets_and_devices_of_the_host() -> Result<()> {
     let mut node = Node::start()?;
     let (dir, at) = host_dir(&node)?;
-    let socket = UnixDatagram::bind(dir.join("socket"))?;
-    socket.set_read_timeout(Some(Duration::from_secs(120)))?;
-    let image = node.containerd.dir().join("disk.img");
-    let disk = LoopDevice::over(&image, b"from the host\n", 1 << 20)?;
+    let (socket, disk) = devices(&node, &dir)?;
     let device = disk.path().display().to_string();
     let privileged = json!({"privileged": true});
     let log = json!([{"name": "v", "mountPath": "/dev/log"}]);
@@ -121,14 +129,7 @@ fn sockets_and_devices_of_the_host() -> Result<()> {
     node.run_in("socket", "main", "logger good day")?;
     wait_said(&socket, "good day")?;
     assert_eq!(node.run_in("block", "main", "head -c 5 /v")?, "hello");
-    let names = ["socket", "char", "block"];
-    let uids = names.map(|name| node.pod(name).map(|pod| pod.uid));
-    node.klet.kill9()?;
-    node.manifests.clear()?;
-    node.klet.restart()?;
-    for (name, uid) in names.into_iter().zip(uids) {
-        node.wait_no_trace(name, &uid?)?;
-    }
+    take_away(&mut node, &["socket", "char", "block"])?;
     ensure!(dir.join("socket").exists() && disk.path().exists(), "they are the host's");
     ensure!(fs::read(disk.path())?.starts_with(b"hello"), "and stay as they are");
     Ok(())
@@ -139,28 +140,35 @@ fn sockets_and_devices_of_the_host() -> Result<()> {
 fn the_example_runs() -> Result<()> {
     let mut node = Node::start()?;
     let (dir, at) = host_dir(&node)?;
-    let socket = UnixDatagram::bind(dir.join("socket"))?;
-    socket.set_read_timeout(Some(Duration::from_secs(120)))?;
-    let image = node.containerd.dir().join("disk.img");
-    let disk = LoopDevice::over(&image, b"from the host\n", 1 << 20)?;
+    let (socket, disk) = devices(&node, &dir)?;
     fs::create_dir(dir.join("www"))?;
     fs::write(dir.join("www/index.html"), "hello\n")?;
+    fs::write(dir.join("release"), "ID=x\nNAME=\"of the host\"\n")?;
     let (name, device) = ("host-paths", disk.path().display().to_string());
     let changes = [
         ("/var/www", at("www")),
+        ("/etc/os-release", at("release")),
+        ("path: /var/tmp ", format!("path: {} ", at("www"))),
         ("/var/tmp/klet-example.log", at("new.log")),
         ("/run/systemd/journal/dev-log", at("socket")),
         ("/dev/sdx", device),
     ];
     node.manifests.put_example(name, &changes.each_ref().map(|(from, to)| (*from, &**to)))?;
     wait_said(&socket, "hello from the pod")?;
-    for word in ["index.html", "8 random bytes", "from the host", "done"] {
+    for word in [
+        "index.html",
+        "/host/any",
+        "NAME=\"of the host\"",
+        "8 random bytes",
+        "from the host",
+        "done",
+    ] {
         node.wait_word(name, "look", word)?;
     }
     let log = || fs::read_to_string(dir.join("new.log"));
     assert_eq!(log()?.lines().count(), 1);
     node.outlive_examples(&[name], |node| {
-        node.run_in(name, "look", "echo more >>/host/app.log; cat /host/www/index.html")?;
+        node.run_in(name, "look", "echo more >>/host/app.log; cat /host/any/index.html")?;
         ensure!(log()?.ends_with("\nmore\n"), "it is the host's file");
         Ok(())
     })?;

@@ -3,8 +3,9 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::json;
 use testkit::huge_pages::HugePages;
-use testkit::{Node, host};
+use testkit::{Node, PodManifest, host};
 
 const NAME: &str = "huge-pages";
 /// More than the example uses.
@@ -43,4 +44,25 @@ fn a_volume_of_huge_pages() -> Result<()> {
     node.manifests.remove_example(NAME)?;
     node.klet.restart()?;
     node.wait_no_trace(NAME, &uid)
+}
+
+/// A pod that asks for pages of one size need not say which its volume has.
+#[test]
+fn the_only_size_need_not_be_named() -> Result<()> {
+    let Some(_pages) = HugePages::reserve("the_only_size_need_not_be_named", PAGES)? else {
+        return Ok(());
+    };
+    let node = Node::start()?;
+    let limits = json!({"memory": "32Mi", "hugepages-2Mi": "4Mi"});
+    let pod = PodManifest::script("any", "fallocate -l 2M /huge/page; exec sleep 1000")
+        .with("resources", json!({"limits": limits}))
+        .with("volumeMounts", json!([{"name": "huge", "mountPath": "/huge"}]))
+        .spec("volumes", json!([{"name": "huge", "emptyDir": {"medium": "HugePages"}}]))
+        .grace(1);
+    node.manifests.put_pod(&pod)?;
+    let uid = node.wait_running("any")?.uid;
+    let mount = node.run_in("any", "main", "grep ' /huge ' /proc/mounts")?;
+    ensure!(mount.contains("hugetlbfs") && mount.contains("pagesize=2M"), "{mount}");
+    node.manifests.remove_pod("any")?;
+    node.wait_no_trace("any", &uid)
 }

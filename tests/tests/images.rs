@@ -276,7 +276,11 @@ fn reason_is(pod: &PodView, container: &str, reason: &str) -> bool {
 /// With a runtime that has them: files to read, before and after klet is killed.
 fn read_image_volumes(node: &mut Node) -> Result<()> {
     node.wait_word("image", "show", "/data/bin/busybox")?;
+    let sum = |node: &Node, path: &str| node.run_in("here", "main", &format!("sha256sum <{path}"));
+    // The container is of the same image.
+    let bytes = sum(node, "/bin/busybox")?;
     for _ in 0..2 {
+        assert_eq!(sum(node, "/data/busybox")?, bytes, "every byte is the image's");
         ensure!(node.run_in("here", "main", "ls /data")?.contains("busybox"), "a part of it");
         let refused = node.run_in("image", "show", "touch /data/x 2>/dev/null || echo cannot")?;
         assert_eq!(refused, "cannot\n");

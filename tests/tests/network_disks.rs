@@ -1,16 +1,19 @@
 //! Volumes on other machines: nfs, iscsi and fc, in pods and through claims. The kernel
 //! here knows none of them; stand-ins for the host's tools bind directories and show loop
-//! devices instead.
+//! devices instead. real_nfs.rs and real_iscsi.rs have real ones, in a virtual machine.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
+use testkit::controllers::{bind, claimant, set_attached, wait_event, wait_in_use};
 use testkit::disk::LoopDevice;
 use testkit::network_disks::{FcLink, NetworkDisks};
-use testkit::{Node, NodeOptions, PodManifest, host};
+use testkit::remote_volumes::{READ, WRITE, claim, ensure_nothing_left, kill_and_restart, pod};
+use testkit::{ApiOptions, Cluster, Node, NodeOptions, PodManifest, http};
 
 /// A node whose tools are stand-ins.
 fn node() -> Result<(Node, NetworkDisks)> {
@@ -27,20 +30,6 @@ fn loop_device(node: &Node, name: &str) -> Result<LoopDevice> {
     LoopDevice::over(&node.containerd.dir().join(name), b"", 32 << 20)
 }
 
-/// A pod that has this as /data.
-fn pod(name: &str, script: &str, source: &Value) -> PodManifest {
-    let mut volume = source.clone();
-    volume["name"] = json!("d");
-    PodManifest::script(name, &format!("{script}; exec sleep 1000"))
-        .with("volumeMounts", json!([{"name": "d", "mountPath": "/data"}]))
-        .spec("volumes", json!([volume]))
-        .grace(1)
-}
-
-fn claim() -> Value {
-    json!({"persistentVolumeClaim": {"claimName": "data"}})
-}
-
 /// A pod that has the claim as /dev/disk.
 fn device_pod(name: &str, script: &str) -> PodManifest {
     PodManifest::script(name, &format!("{script}; exec sleep 1000"))
@@ -49,46 +38,19 @@ fn device_pod(name: &str, script: &str) -> PodManifest {
         .grace(1)
 }
 
-const WRITE: &str = "echo hello >/data/word; sync; echo up";
-const READ: &str = "cat /data/word";
 const WRITE_DEVICE: &str =
     "[ -b /dev/disk ] && printf hello | dd of=/dev/disk conv=fsync; echo written";
 
-/// What the agent has of a kind, beyond pods: neither files nor mounts.
-fn ensure_nothing_left(node: &Node, kind: &str) -> Result<()> {
-    let dir = node.klet.root_dir().join("plugins/kubernetes.io").join(kind);
-    let mounts = host::mounts_below(&dir)?;
-    ensure!(mounts.is_empty(), "still mounted: {mounts:?}");
-    let left = files_below(&dir)?;
-    ensure!(left.is_empty(), "left behind: {left:?}");
-    Ok(())
-}
-
-/// Everything below a directory but the directory for devices, which may be empty.
-fn files_below(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut all = Vec::new();
-    let Ok(entries) = fs::read_dir(dir) else { return Ok(all) };
-    for entry in entries {
-        let path = entry?.path();
-        if path.is_dir() {
-            all.extend(files_below(&path)?);
-        }
-        if !path.ends_with("volumeDevices") {
-            all.push(path);
-        }
-    }
-    Ok(all)
-}
-
-/// Kills klet, starts it again, and sees that it finds the pod's volume and leaves the
-/// pod alone.
-fn kill_and_restart(node: &mut Node, name: &str, kind: &str) -> Result<()> {
-    let before = node.instances()?;
-    node.klet.kill9()?;
-    node.klet.restart()?;
-    node.wait_says(&["volumes"], &[&format!("default/{name}-n1 d {kind} Ready ")])?;
-    ensure!(node.instances()? == before, "the pods are as they were");
-    Ok(())
+/// Bytes that a pod's volume could hold, and those that it holds, as statistics tell.
+fn figures(node: &Node, pod: &str) -> Result<(u64, u64)> {
+    let summary = http::get_ok(node.klet.read_only_port(), "/stats/summary")?;
+    let summary: Value = serde_json::from_str(&summary)?;
+    let mut pods = summary["pods"].as_array().into_iter().flatten();
+    let pod = pods.find(|one| one["podRef"]["name"] == pod).context("no such pod")?;
+    let mut all = pod["volume"].as_array().into_iter().flatten();
+    let found = all.find(|one| one["name"] == "d").with_context(|| format!("{pod:#}"))?;
+    let of = |name: &str| found[name].as_u64().with_context(|| format!("{name}: {found:#}"));
+    Ok((of("capacityBytes")?, of("usedBytes")?))
 }
 
 #[test]
@@ -116,13 +78,15 @@ fn pods_share_what_a_server_exports() -> Result<()> {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"},
          "spec": {"accessModes": ["ReadWriteMany"], "mountOptions": ["nfsvers=4.1", "hard"],
-            "nfs": {"server": "files", "path": "/exports/data", "readOnly": true}}},
+            "nfs": {"server": "files", "path": "/exports/data"}}},
         {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
          "spec": {"accessModes": ["ReadWriteMany"], "volumeName": "pv"}},
     ]});
     node.manifests.put("claim.json", list.to_string())?;
     let read = "cat /data/word; touch /data/x || echo cannot write";
-    node.manifests.put_pod(&pod("reader", read, &claim()))?;
+    let mut read_only = claim();
+    read_only["persistentVolumeClaim"]["readOnly"] = json!(true);
+    node.manifests.put_pod(&pod("reader", read, &read_only))?;
     node.wait_word("reader", "main", "hello")?;
     node.wait_word("reader", "main", "cannot write")?;
     let reader = node.pod("reader")?.uid;
@@ -135,6 +99,15 @@ fn pods_share_what_a_server_exports() -> Result<()> {
     ensure!(asked.contains(&by_claim), "{by_claim:?} is not in {asked}");
     let text = node.klet_says(&["volumes"])?;
     ensure!(!text.contains("<none>"), "a server tells how full it is: {text}");
+    let room = rustix::fs::statvfs(&export)?;
+    for name in ["writer-n1", "reader-n1"] {
+        node.eventually("the figures to be the server's", || {
+            let (capacity, used) = figures(&node, name)?;
+            ensure!(capacity == room.f_blocks * room.f_frsize, "{capacity}");
+            ensure!(used > 0 && used < capacity, "{used} of {capacity}");
+            Ok(())
+        })?;
+    }
 
     kill_and_restart(&mut node, "writer", "nfs")?;
     ensure!(disks.mounted()? == asked, "nothing is mounted twice");
@@ -277,6 +250,53 @@ fn pods_share_disks_of_an_iscsi_target() -> Result<()> {
     Ok(())
 }
 
+/// The test is the controller that says whose turn a disk has.
+#[test]
+fn a_disk_of_a_cluster_waits_for_its_turn_and_is_in_use_until_it_is_let_go() -> Result<()> {
+    let mut cluster = Cluster::prepare(ApiOptions::default(), Value::Null, false)?;
+    let disks = NetworkDisks::new(&cluster.node.containerd.dir().join("network"))?;
+    cluster.node.klet.put_first_in_path(&disks.tools());
+    cluster.node.klet.launch()?;
+    cluster.node.klet.wait_healthy()?;
+    let device = loop_device(&cluster.node, "a.img")?;
+    disks.put_unit(2, device.path())?;
+    // Nobody can log in before the test lets them.
+    disks.put_password("not yet")?;
+    let iscsi = json!({"targetPortal": "192.0.2.1", "iqn": disks.iqn(), "lun": 2});
+    bind(&cluster, "data", "pv-1", "", json!({"csi": null, "iscsi": iscsi}))?;
+    let uid = cluster.create_pod(&claimant("web", claim()))?;
+    let name = format!("kubernetes.io/iscsi/192.0.2.1:{}:2", disks.iqn());
+    wait_in_use(&cluster, &[&name])?;
+    cluster.node.wait_says(
+        &["why", "web"],
+        &["VerifyControllerAttachedVolume", "is not yet in node's status"],
+    )?;
+    ensure!(disks.asked().is_err(), "nobody reaches for a disk that is not attached");
+    set_attached(&cluster, json!([{"name": name, "devicePath": ""}]))?;
+    wait_event(&cluster, "FailedMount", "failed to log in: iscsiadm: Login failed")?;
+
+    // Killed between attached and mounted: the next life goes on where it was.
+    cluster.node.klet.kill9()?;
+    cluster.node.klet.restart()?;
+    wait_in_use(&cluster, &[&name])?;
+    disks.put_password("")?;
+    cluster.wait_ready("web")?;
+    let word = cluster.node.run_in("web", "main", "cat /data/word")?;
+    ensure!(!word.is_empty(), "it is what the pod wrote");
+    cluster.node.survive_kill()?;
+    wait_in_use(&cluster, &[&name])?;
+    assert_eq!(cluster.node.run_in("web", "main", "cat /data/word")?, word);
+
+    // It goes while klet is away, and is in use until the disk is let go.
+    cluster.node.klet.kill9()?;
+    cluster.delete_pod("web", None)?;
+    cluster.node.klet.restart()?;
+    cluster.wait_no_trace("web", &uid)?;
+    wait_in_use(&cluster, &[])?;
+    assert_eq!(disks.left()?, Vec::<PathBuf>::new(), "no session, record or link");
+    ensure_nothing_left(&cluster.node, "iscsi")
+}
+
 #[test]
 fn disks_are_given_as_what_they_are() -> Result<()> {
     let (mut node, disks) = node()?;
@@ -305,6 +325,34 @@ fn disks_are_given_as_what_they_are() -> Result<()> {
     }
     assert_eq!(disks.left()?, Vec::<PathBuf>::new(), "no session, record or link");
     Ok(())
+}
+
+/// As a volume group or a RAID of the host has it: what they write would be lost.
+#[test]
+fn a_disk_that_somebody_else_has_is_not_let_go() -> Result<()> {
+    let (mut node, disks) = node()?;
+    let device = loop_device(&node, "a.img")?;
+    disks.put_unit(0, device.path())?;
+    let iscsi = json!({"targetPortal": "192.0.2.1", "iqn": disks.iqn(), "lun": 0});
+    node.manifests.put_claim("Block", "iscsi", iscsi)?;
+    node.manifests.put_pod(&device_pod("web", WRITE_DEVICE))?;
+    node.wait_word("web", "main", "written")?;
+    let uid = node.pod("web")?.uid;
+    let alone = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    let held = rustix::fs::open(device.path(), alone, Mode::empty())?;
+    // Without its notes, too, it is found again after a failure.
+    node.klet.kill9()?;
+    fs::remove_dir_all(node.klet.root_dir().join("pods").join(&uid).join("plugins"))?;
+    node.manifests.remove_pod("web")?;
+    node.klet.restart()?;
+    let shown = device.path().display();
+    let why = format!("the device {shown} is in use when it was no longer expected to be in use");
+    node.wait_klet_logs(&why)?;
+    ensure!(!disks.left()?.is_empty(), "the session is there");
+    drop(held);
+    node.wait_no_trace("web", &uid)?;
+    assert_eq!(disks.left()?, Vec::<PathBuf>::new(), "no session, record or link");
+    ensure_nothing_left(&node, "iscsi")
 }
 
 /// As another agent leaves them: without a note of which disk it is.
@@ -337,30 +385,40 @@ fn the_examples_run() -> Result<()> {
     let (far, fibre, disk, block) = (far?, fibre?, disk?, block?);
     disks.put_unit(0, far.path())?;
     disks.put_password("change-me-too")?;
+    // A target without a password.
+    let open = NetworkDisks::new(&node.containerd.dir().join("network"))?;
+    let far_block = loop_device(&node, "e.img")?;
+    open.put_unit(1, far_block.path())?;
     let link = FcLink::to(fibre.path())?;
     fs::create_dir_all(disks.export("/exports/data"))?;
     let text = |path: &Path| path.display().to_string();
     put("nfs", &[])?;
     put("iscsi", &[("iqn.2003-01.com.example:disk", disks.iqn())])?;
+    put("iscsi-block", &[("iqn.2003-01.com.example:block", open.iqn())])?;
     put("fc", &[("500a0982991b8dc5", link.wwn())])?;
     put("local-disk", &[("/dev/sdx", &text(disk.path()))])?;
     put("block-device", &[("/dev/sdx", &text(block.path()))])?;
     for name in ["nfs", "iscsi", "fc", "local-disk"] {
         node.wait_word(name, "count", "1")?;
     }
-    node.wait_word("block-device", "write", "hello")?;
-    ensure!(fs::read(block.path())?.starts_with(b"hello"), "it is on the device");
-    let names = ["nfs", "iscsi", "fc", "local-disk", "block-device"];
+    for (name, device) in [("block-device", &block), ("iscsi-block", &far_block)] {
+        node.wait_word(name, "write", "hello")?;
+        ensure!(fs::read(device.path())?.starts_with(b"hello"), "{name} is on the device");
+    }
+    let names = ["nfs", "iscsi", "iscsi-block", "fc", "local-disk", "block-device"];
     node.outlive_examples(&names, |node| {
         for name in ["nfs", "iscsi", "fc", "local-disk"] {
             let kept = node.run_in(name, "count", "cat /data/klet-example")?;
             assert_eq!(kept.lines().count(), 1, "{name}");
         }
-        let kept = node.run_in("block-device", "write", "head -c 5 /dev/disk")?;
-        assert_eq!(kept, "hello");
+        for name in ["block-device", "iscsi-block"] {
+            assert_eq!(node.run_in(name, "write", "head -c 5 /dev/disk")?, "hello", "{name}");
+        }
         Ok(())
     })?;
-    assert_eq!(disks.left()?, Vec::<PathBuf>::new(), "no session, record or link");
+    for disks in [&disks, &open] {
+        assert_eq!(disks.left()?, Vec::<PathBuf>::new(), "no session, record or link");
+    }
     let kept = fs::read_to_string(disks.export("/exports/data").join("klet-example"))?;
     assert_eq!(kept.lines().count(), 1, "data outlives the pods");
     ensure!(fs::read(block.path())?.starts_with(b"hello"), "on the device, too");

@@ -8,7 +8,10 @@ use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result, ensure};
 use api_client::{Call, Patch, path};
+use plugin_apis::csi::NodeStageVolumeRequest;
 use serde_json::{Value, json};
+use testkit::controllers::{DRIVER, attach, bind, driver, node, unique_name, wait_in_use};
+use testkit::csi::CsiOptions;
 use testkit::{ApiOptions, Cluster, Fault, Front, PodManifest};
 
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -178,6 +181,83 @@ fn pods_start_again_without_a_server_and_its_word_wins() -> Result<()> {
     wait_kept(&cluster, &[&stays, &changes, &renewed, &done])?;
     let why = cluster.node.klet_says(&["why", "node"])?;
     assert!(!why.contains("copies kept"), "{why}");
+    Ok(())
+}
+
+/// Notes in the volume of a claim that it began, and stays.
+fn claimant(name: &str, claim: &str) -> PodManifest {
+    let script = "echo began >>/data/word; trap 'exit 0' TERM; while true; do sleep 0.1; done";
+    PodManifest::script(name, script)
+        .with("volumeMounts", json!([{"name": "data", "mountPath": "/data"}]))
+        .spec("volumes", json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]))
+}
+
+/// What the cluster attaches, and what only nodes with certain labels have, is used again
+/// by those who used it, as the cluster last knew it.
+#[test]
+fn claims_are_mounted_again_without_a_server() -> Result<()> {
+    let mut cluster =
+        Cluster::start_switched(ApiOptions::default(), Value::Null, &["offline-autonomy"])?;
+    let mut driver = driver(&cluster, CsiOptions::default())?;
+    driver.register()?;
+    let host = cluster.node.eventually("the node's label of its host", || {
+        let host = node(&cluster)?["metadata"]["labels"]["kubernetes.io/hostname"].clone();
+        ensure!(host.is_string(), "{host}");
+        Ok(host)
+    })?;
+    let here = json!({"required": {"nodeSelectorTerms": [{"matchExpressions":
+        [{"key": "kubernetes.io/hostname", "operator": "In", "values": [host]}]}]}});
+    let place = cluster.node.containerd.dir().join("near");
+    std::fs::create_dir(&place)?;
+    let local = json!({"csi": null, "local": {"path": place}, "nodeAffinity": here});
+    bind(&cluster, "far", "pv-far", "vol-1", json!({"nodeAffinity": here}))?;
+    bind(&cluster, "near", "pv-near", "-", local)?;
+    let far = cluster.create_pod(&claimant("far", "far"))?;
+    let near = cluster.create_pod(&claimant("near", "near"))?;
+    wait_in_use(&cluster, &[&unique_name("vol-1")])?;
+    attach(&cluster, "pv-far", "vol-1")?;
+    for name in ["far", "near"] {
+        cluster.wait_ready(name)?;
+    }
+    wait_kept(&cluster, &[&far, &near])?;
+    let dir = cluster.node.klet.root_dir().join("klet/offline");
+    let attached = format!("\"attached\":{{\"{}\"", unique_name("vol-1"));
+    cluster.node.eventually("what is known of the volumes to be kept", || {
+        for (uid, words) in [(&far, attached.as_str()), (&near, "\"labels\":{")] {
+            let text = std::fs::read_to_string(dir.join(format!("{uid}.json")))?;
+            ensure!(text.contains(words) && text.contains("PersistentVolume"), "{text}");
+        }
+        Ok(())
+    })?;
+
+    let staged = driver.requests::<NodeStageVolumeRequest>().len();
+    cluster.api.pause()?;
+    cluster.power_off()?;
+    cluster.node.klet.launch()?;
+    cluster.node.klet.wait_healthy()?;
+    for name in ["far", "near"] {
+        cluster.node.wait_running(name)?;
+        assert_eq!(cluster.node.run_in(name, "main", "cat /data/word")?, "began\nbegan\n");
+    }
+    let again = driver.requests::<NodeStageVolumeRequest>();
+    ensure!(again.len() > staged, "it was staged anew");
+    let last = again.last().context("it was staged")?;
+    assert_eq!(last.publish_context.get("device").map(String::as_str), Some("sdz"));
+    let running = cluster.node.instances()?;
+
+    cluster.api.resume()?;
+    for name in ["far", "near"] {
+        cluster.wait_ready(name)?;
+    }
+    wait_in_use(&cluster, &[&unique_name("vol-1")])?;
+    let name = cluster.node.klet.node_name();
+    let listed = cluster.api.object("csinodes.storage.k8s.io", "", name).context("none")?;
+    assert_eq!(listed["spec"]["drivers"][0]["name"], DRIVER);
+    assert_eq!(cluster.node.instances()?, running, "the server's return is not their concern");
+    for (name, uid) in [("far", &far), ("near", &near)] {
+        cluster.delete_pod(name, None)?;
+        cluster.wait_no_trace(name, uid)?;
+    }
     Ok(())
 }
 

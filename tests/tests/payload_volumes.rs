@@ -73,6 +73,7 @@ fn one_of_each() -> PodManifest {
                 ]}},
                 {"name": "both", "projected": {"sources": [
                     {"configMap": {"name": "conf"}},
+                    {"configMap": {"name": "conf", "items": [{"key": "word", "path": "plain"}]}},
                     {"secret": {"name": "keys", "items": [{"key": "token", "path": "word"}]}},
                     {"secret": {"name": "absent", "optional": true}},
                 ]}},
@@ -97,6 +98,7 @@ fn files_are_there_and_follow_their_sources() -> Result<()> {
         ("cat /about/memory", "64"),
         ("cat /about/labels", "tier=\"one\""),
         ("cat /both/word", "s3cret"),
+        ("cat /both/plain", "one"),
         ("echo x >/conf/new || echo read-only", "read-only"),
         ("echo x >/conf/scratch/new && cat /conf/scratch/new", "x"),
     ] {
@@ -120,6 +122,7 @@ fn files_are_there_and_follow_their_sources() -> Result<()> {
     // New content is seen at once, and a file that goes is gone; a part stays.
     node.manifests.put("conf.json", config_map("conf", json!({"word": "two", "more": "m"})))?;
     wait_sees(&node, "all", "cat /conf/word /conf/more", "twom")?;
+    wait_sees(&node, "all", "cat /both/plain /both/more", "twom")?;
     node.manifests.put("conf.json", config_map("conf", json!({"word": "three"})))?;
     wait_sees(&node, "all", "cat /conf/word; ls /conf", "threescratch\nword")?;
     assert_eq!(node.run_in("all", "main", "cat /part")?.trim(), "one");

@@ -5,89 +5,22 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use api_client::{Call, path};
+use rustix::fs::{CWD, Mode, inotify, mkfifoat};
+use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::{Value, json};
-use testkit::{Canary, Cluster, Node, PodManifest};
-
-fn canary(node: &Node) -> Result<Canary> {
-    Canary::new(node.containerd.dir())
-}
-
-fn mounts(list: &[(&str, &str)]) -> Value {
-    list.iter().map(|(name, path)| json!({"name": name, "mountPath": path})).collect()
-}
+use testkit::{Canary, Cluster, Node, PodManifest, hostile};
 
 fn config_map(data: Value) -> String {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "conf"}, "data": data})
         .to_string()
-}
-
-fn volume_dir(node: &Node, uid: &str, plugin: &str, name: &str) -> PathBuf {
-    let pods = node.klet.root_dir().join("pods");
-    pods.join(uid).join("volumes").join(format!("kubernetes.io~{plugin}")).join(name)
-}
-
-#[test]
-fn cve_2017_1002101_and_cve_2021_25741_a_sub_path_that_becomes_a_link() -> Result<()> {
-    race_sub_paths(&Node::start()?, &json!({"emptyDir": {}}))
-}
-
-/// The same race in a directory of the host, where nothing is the agent's own.
-#[test]
-fn a_sub_path_of_the_host_that_becomes_a_link() -> Result<()> {
-    let node = Node::start()?;
-    let shared = node.containerd.dir().join("shared");
-    let source = json!({"hostPath": {"path": shared, "type": "DirectoryOrCreate"}});
-    race_sub_paths(&node, &source)?;
-    ensure!(shared.is_dir(), "it is the host's, and stays");
-    Ok(())
-}
-
-/// A container swaps a directory of the volume for a link out of it, for ever, while
-/// klet binds that directory for other containers.
-fn race_sub_paths(node: &Node, source: &Value) -> Result<()> {
-    let canary = canary(node)?;
-    let mut volume = source.clone();
-    volume["name"] = json!("v");
-    // What klet makes where nothing is at the moment is replaced in the next round.
-    let race = format!(
-        "cd /v; mkdir real; ln -s {} link; while true; do \
-         mv -fT real dir; mv -fT dir real; mv -fT link dir; mv -fT dir link; done 2>/dev/null",
-        canary.root.display()
-    );
-    let look = "echo looked >>/seen/looks; cat /part/word >>/seen/stolen; exit 1";
-    let mut pod = PodManifest::new("evil")
-        .spec("volumes", json!([volume, {"name": "seen", "emptyDir": {}}]))
-        .grace(0)
-        .container("racer", &race)
-        .with("volumeMounts", mounts(&[("v", "/v")]));
-    for at in 0..12 {
-        let part = json!({"name": "v", "mountPath": "/part", "subPath": "dir"});
-        let seen = json!({"name": "seen", "mountPath": "/seen"});
-        pod = pod.container(&format!("victim{at}"), look).with("volumeMounts", json!([part, seen]));
-    }
-    node.manifests.put_pod(&pod)?;
-    let uid = node.eventually("the race to be won and lost", || {
-        let uid = node.pod("evil")?.uid;
-        let seen = volume_dir(node, &uid, "empty-dir", "seen");
-        let looks = fs::read_to_string(seen.join("looks"))?.lines().count();
-        let log = fs::read_to_string(node.klet.log_path())?;
-        let refused = log.matches("sub path not bound").count();
-        ensure!(looks >= 3 && refused >= 3, "{looks} looked, {refused} were refused");
-        Ok(uid)
-    })?;
-    let stolen = volume_dir(node, &uid, "empty-dir", "seen").join("stolen");
-    assert_eq!(fs::read_to_string(stolen)?, "", "what lies outside of the volume was read");
-    canary.check()?;
-    node.manifests.remove_pod("evil")?;
-    node.wait_no_trace("evil", &uid)?;
-    canary.check()
 }
 
 /// Directories of published files: not the links that somebody puts beside them.
@@ -107,15 +40,15 @@ fn versions(dir: &Path) -> Result<BTreeSet<OsString>> {
 #[test]
 fn cve_2017_1002102_links_appear_while_files_are_published() -> Result<()> {
     let node = Node::start()?;
-    let canary = canary(&node)?;
+    let canary = node.canary()?;
     node.manifests.put("conf.json", config_map(json!({"word": "0", "other": "x"})))?;
     let victim = PodManifest::script("victim", "exec sleep 1000")
         .grace(0)
-        .with("volumeMounts", mounts(&[("conf", "/conf")]))
+        .mounts(&[("conf", "/conf")])
         .spec("volumes", json!([{"name": "conf", "configMap": {"name": "conf"}}]));
     node.manifests.put_pod(&victim)?;
     let uid = node.wait_running("victim")?.uid;
-    let dir = volume_dir(&node, &uid, "configmap", "conf");
+    let dir = node.volume_dir(&uid, "configmap", "conf");
     let root = canary.root.display();
     let race = format!(
         "cd /t; while true; do for name in ..data ..data_tmp word other ..2020_01_01_00_00_00.1; do \
@@ -123,7 +56,7 @@ fn cve_2017_1002102_links_appear_while_files_are_published() -> Result<()> {
     );
     let evil = PodManifest::script("evil", &race)
         .grace(0)
-        .with("volumeMounts", mounts(&[("t", "/t")]))
+        .mounts(&[("t", "/t")])
         .spec("volumes", json!([{"name": "t", "hostPath": {"path": dir}}]));
     node.manifests.put_pod(&evil)?;
     let evil_uid = node.wait_running("evil")?.uid;
@@ -154,11 +87,13 @@ fn cve_2017_1002102_links_appear_while_files_are_published() -> Result<()> {
     canary.check()
 }
 
-/// Names reach no shell, and those that lead somewhere else reach nothing.
+/// Names reach no shell, and those that lead somewhere else reach nothing. Layers: the
+/// check of the manifest; behind it, for parts of volumes, that of the expanded path and
+/// the kernel's lookup, and for files that of the payload.
 #[test]
 fn cve_2023_3955_names_are_names() -> Result<()> {
     let node = Node::start()?;
-    let canary = canary(&node)?;
+    let canary = node.canary()?;
     let mark = canary.root.join("pwned");
     let odd = format!("a b'\"; $(touch {}) `id` && \\n", mark.display());
     let pod = |name: &str, volumes: Value, mount: Value| {
@@ -193,7 +128,7 @@ fn cve_2023_3955_names_are_names() -> Result<()> {
     node.manifests.put_pod(&climbs)?;
 
     let view = node.wait_running("literal")?;
-    let made = volume_dir(&node, &view.uid, "empty-dir", "v").join(&odd);
+    let made = node.volume_dir(&view.uid, "empty-dir", "v").join(&odd);
     assert!(made.is_dir(), "{} is a directory's name", made.display());
     node.wait_pod("variable", "to be refused", |pod| {
         pod.container("main").is_ok_and(|main| {
@@ -219,15 +154,16 @@ fn climbing_keys(canary: &Canary) -> [String; 5] {
 fn conf_pod(name: &str, map: &str) -> PodManifest {
     PodManifest::script(name, "echo $(cat /conf/word); exec sleep 1000")
         .grace(0)
-        .with("volumeMounts", mounts(&[("conf", "/conf")]))
+        .mounts(&[("conf", "/conf")])
         .spec("volumes", json!([{"name": "conf", "configMap": {"name": map}}]))
 }
 
-/// Keys become names of files: a file of them all is refused, and its pod waits.
+/// Keys become names of files: a file of them all is refused, and its pod waits. Layers:
+/// the check of the object, and that of the payload's paths.
 #[test]
 fn a_config_map_key_that_climbs() -> Result<()> {
     let node = Node::start()?;
-    let canary = canary(&node)?;
+    let canary = node.canary()?;
     node.manifests.put_pod(&conf_pod("web", "conf"))?;
     for (number, key) in climbing_keys(&canary).into_iter().enumerate() {
         let name = format!("conf-{number}.json");
@@ -249,7 +185,7 @@ fn a_config_map_key_that_climbs() -> Result<()> {
 #[test]
 fn a_config_map_key_of_the_api_server_that_climbs() -> Result<()> {
     let cluster = Cluster::start()?;
-    let canary = canary(&cluster.node)?;
+    let canary = cluster.node.canary()?;
     let mut pods = Vec::new();
     for (number, key) in climbing_keys(&canary).into_iter().enumerate() {
         let name = format!("map-{number}");
@@ -285,22 +221,20 @@ fn pipes_and_devices_in_the_place_of_files_hold_nobody_up() -> Result<()> {
         .spec("volumes", json!([{"name": "v", "emptyDir": {}}]))
         .grace(0)
         .init("make", make)
-        .with("volumeMounts", mounts(&[("v", "/v")]))
+        .mounts(&[("v", "/v")])
         .container("main", "stat -c %F /pipe /zero /dir /link; exec sleep 1000")
         .with("volumeMounts", json!([part("pipe"), part("zero"), part("dir"), part("link")]));
     node.manifests.put_pod(&pod)?;
     let uid = node.wait_running("odd")?.uid;
     node.wait_word("odd", "main", "fifo")?;
     node.wait_word("odd", "main", "character special file")?;
-    let dir = volume_dir(&node, &uid, "empty-dir", "v");
+    let dir = node.volume_dir(&uid, "empty-dir", "v");
     assert!(dir.join("pipe").symlink_metadata()?.file_type().is_fifo());
     // As a path of the host that should be a file.
-    let wrong = PodManifest::script("wrong", "exec sleep 1000")
-        .with("volumeMounts", mounts(&[("f", "/f")]))
-        .spec(
-            "volumes",
-            json!([{"name": "f", "hostPath": {"path": dir.join("pipe"), "type": "File"}}]),
-        );
+    let wrong = PodManifest::script("wrong", "exec sleep 1000").mounts(&[("f", "/f")]).spec(
+        "volumes",
+        json!([{"name": "f", "hostPath": {"path": dir.join("pipe"), "type": "File"}}]),
+    );
     node.manifests.put_pod(&wrong)?;
     node.wait_pod("wrong", "to tell what is wrong", |pod| {
         let condition = pod.condition("PodReadyToStartContainers");
@@ -314,15 +248,15 @@ fn pipes_and_devices_in_the_place_of_files_hold_nobody_up() -> Result<()> {
 #[test]
 fn an_empty_directory_that_became_a_link() -> Result<()> {
     let node = Node::start()?;
-    let canary = canary(&node)?;
+    let canary = node.canary()?;
     let pod = PodManifest::script("web", "exec sleep 1000")
         .grace(0)
-        .with("volumeMounts", mounts(&[("v", "/v")]))
+        .mounts(&[("v", "/v")])
         .spec("volumes", json!([{"name": "v", "emptyDir": {}}]));
     node.manifests.put_pod(&pod)?;
     let uid = node.wait_running("web")?.uid;
     node.run_in("web", "main", &format!("ln -s {} /v/link", canary.root.display()))?;
-    let dir = volume_dir(&node, &uid, "empty-dir", "v");
+    let dir = node.volume_dir(&uid, "empty-dir", "v");
     fs::rename(&dir, dir.with_file_name("w"))?;
     symlink(&canary.root, &dir)?;
     node.manifests.remove_pod("web")?;
@@ -330,33 +264,18 @@ fn an_empty_directory_that_became_a_link() -> Result<()> {
     canary.check()
 }
 
-/// A container that may mount leaves something of the host in its volume.
+/// A container that may mount leaves something of the host in its volume. Layers: the
+/// search before the removal, and a removal that enters no other mount.
 #[test]
 fn what_a_container_mounted_in_its_volume_is_kept() -> Result<()> {
     let node = Node::start()?;
-    let canary = canary(&node)?;
+    let canary = node.canary()?;
     let script = "mkdir /v/in && mount -o bind /canary /v/in && echo mounted; exec sleep 1000";
-    let pod = PodManifest::script("web", script)
-        .grace(0)
-        .with("securityContext", json!({"privileged": true}))
-        .with(
-            "volumeMounts",
-            json!([
-                {"name": "v", "mountPath": "/v", "mountPropagation": "Bidirectional"},
-                {"name": "canary", "mountPath": "/canary"},
-            ]),
-        )
-        .spec(
-            "volumes",
-            json!([
-                {"name": "v", "emptyDir": {}},
-                {"name": "canary", "hostPath": {"path": canary.root}},
-            ]),
-        );
+    let pod = hostile::mounter("web", script, &canary);
     node.manifests.put_pod(&pod)?;
     let uid = node.wait_running("web")?.uid;
     node.wait_word("web", "main", "mounted")?;
-    let point = volume_dir(&node, &uid, "empty-dir", "v").join("in");
+    let point = node.volume_dir(&uid, "empty-dir", "v").join("in");
     let seen = point.join("word").exists();
     node.manifests.remove_pod("web")?;
     let told = node.wait_klet_logs(&format!("will not remove {}", point.display()));
@@ -365,6 +284,147 @@ fn what_a_container_mounted_in_its_volume_is_kept() -> Result<()> {
     assert!(seen, "the mount reached the host");
     told?;
     kept?;
+    node.wait_no_trace("web", &uid)?;
+    canary.check()
+}
+
+/// Tells whether anybody opened a file, for more than its name, since it began to look.
+struct Opens(OwnedFd);
+
+impl Opens {
+    fn of(path: &Path) -> Result<Self> {
+        let watch = inotify::init(inotify::CreateFlags::NONBLOCK)?;
+        inotify::add_watch(&watch, path, inotify::WatchFlags::OPEN)?;
+        Ok(Self(watch))
+    }
+
+    fn any(&self) -> Result<bool> {
+        match rustix::io::read(&self.0, &mut [0; 4096]) {
+            Err(Errno::AGAIN) => Ok(false),
+            read => Ok(read? > 0),
+        }
+    }
+}
+
+/// A part of a volume where klet looks for a container's last words. To open a device may
+/// start something, such as the watchdog that resets the machine.
+#[test]
+fn a_termination_message_that_is_a_pipe_a_device_or_huge() -> Result<()> {
+    let node = Node::start()?;
+    let make = "mkfifo /v/pipe; mknod /v/zero c 1 5; dd if=/dev/zero of=/v/huge bs=1 count=1 \
+                seek=100G; ls -l /v";
+    let names = ["pipe", "zero", "huge"];
+    for name in names {
+        let words = json!({"name": "v", "mountPath": "/dev/termination-log", "subPath": name});
+        let pod = PodManifest::new(name)
+            .spec("volumes", json!([{"name": "v", "emptyDir": {}}]))
+            .restart("Never")
+            .grace(0)
+            .init("make", make)
+            .mounts(&[("v", "/v")])
+            .container("main", "until [ -e /v/go ]; do sleep 0.1; done; exit 3")
+            .with("volumeMounts", json!([{"name": "v", "mountPath": "/v"}, words]));
+        node.manifests.put_pod(&pod)?;
+    }
+    for name in names {
+        let uid = node.wait_running(name)?.uid;
+        let dir = node.volume_dir(&uid, "empty-dir", "v");
+        let opens = Opens::of(&dir.join(name))?;
+        fs::write(dir.join("go"), "")?;
+        let view = node.wait_pod(name, "to end", |pod| {
+            pod.container("main").is_ok_and(|main| main.state == "terminated")
+        })?;
+        let message = &view.container("main")?.message;
+        if name == "huge" {
+            ensure!(message.len() <= 3 * 4096, "{} bytes of it were read", message.len());
+        } else {
+            ensure!(message.ends_with("not a regular file"), "{name}: {message}");
+            ensure!(!opens.any()?, "{name} was opened");
+        }
+        node.manifests.remove_pod(name)?;
+        node.wait_no_trace(name, &uid)?;
+    }
+    Ok(())
+}
+
+/// A name in a volume, and in a pod's spec, may hold anything but a zero.
+#[test]
+fn names_with_newlines_and_escapes_forge_no_line_of_the_log() -> Result<()> {
+    let node = Node::start()?;
+    let canary = node.canary()?;
+    let odd = "out\nFORGED all is well \u{1b}[2J";
+    let pod = PodManifest::new("odd")
+        .spec("volumes", json!([{"name": "v", "emptyDir": {}}]))
+        .grace(0)
+        .init("make", &format!("ln -s {} \"/v/$NAME\"", canary.root.display()))
+        .with("env", json!([{"name": "NAME", "value": odd}]))
+        .mounts(&[("v", "/v")])
+        .container("main", "cat /part/word; exec sleep 1000")
+        .with("volumeMounts", json!([{"name": "v", "mountPath": "/part", "subPath": odd}]));
+    node.manifests.put_pod(&pod)?;
+    node.wait_klet_logs("leads out of the volume")?;
+    let uid = node.pod("odd")?.uid;
+    node.manifests.remove_pod("odd")?;
+    node.wait_no_trace("odd", &uid)?;
+    let log = fs::read_to_string(node.klet.log_path())?;
+    ensure!(!log.contains("\nFORGED") && !log.contains('\u{1b}'), "it says {log}");
+    canary.check()
+}
+
+/// Deeper than any path can name, with a way out at the bottom.
+#[test]
+fn an_empty_directory_nested_deeper_than_any_path() -> Result<()> {
+    let node = Node::start()?;
+    let canary = node.canary()?;
+    // From the inside out: each round puts what is there at the bottom of a new tree.
+    let script = format!(
+        "cd /v; part=$(printf 'directory/%.0s' $(seq 190)); mkdir top; ln -s {} top/out; \
+         for round in $(seq 10); do mkdir -p new/$part; mv top new/$part; mv new top; done; \
+         echo deep; exec sleep 1000",
+        canary.root.display()
+    );
+    let pod = PodManifest::script("deep", &script)
+        .grace(0)
+        .mounts(&[("v", "/v")])
+        .spec("volumes", json!([{"name": "v", "emptyDir": {}}]));
+    node.manifests.put_pod(&pod)?;
+    node.wait_word("deep", "main", "deep")?;
+    let uid = node.pod("deep")?.uid;
+    let below = node.volume_dir(&uid, "empty-dir", "v");
+    ensure!(below.join("top").is_dir(), "nothing is in {}", below.display());
+    node.manifests.remove_pod("deep")?;
+    node.wait_no_trace("deep", &uid)?;
+    canary.check()
+}
+
+/// Somebody who can write where klet keeps a pod's own files leads them elsewhere.
+#[test]
+fn a_hosts_file_that_became_a_link_or_a_pipe() -> Result<()> {
+    let node = Node::start()?;
+    let canary = node.canary()?;
+    let pod = PodManifest::script("web", "sleep 3; exit 1").grace(0);
+    node.manifests.put_pod(&pod)?;
+    let uid = node.wait_running("web")?.uid;
+    let hosts = node.klet.root_dir().join("pods").join(&uid).join("etc-hosts");
+    let refused = |why: &str| {
+        node.wait_pod("web", "to be refused", |pod| {
+            pod.container("main").is_ok_and(|main| {
+                let told = format!("cannot write {}", hosts.display());
+                main.message.contains(&told) && main.message.contains(why)
+            })
+        })
+    };
+    fs::remove_file(&hosts)?;
+    symlink(canary.root.join("word"), &hosts)?;
+    refused("symbolic link")?;
+    canary.check()?;
+    fs::remove_file(&hosts)?;
+    mkfifoat(CWD, &hosts, Mode::RUSR)?;
+    refused("No such device or address")?;
+    fs::remove_file(&hosts)?;
+    node.wait_running("web")?;
+    ensure!(hosts.symlink_metadata()?.is_file(), "it is made anew");
+    node.manifests.remove_pod("web")?;
     node.wait_no_trace("web", &uid)?;
     canary.check()
 }

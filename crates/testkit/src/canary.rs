@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
@@ -15,8 +15,9 @@ pub struct Canary {
     before: Facts,
 }
 
-/// Inode, mode, owner, group and content or target, by path.
-type Facts = BTreeMap<PathBuf, (u64, u32, u32, u32, Vec<u8>)>;
+/// Inode, mode, owner, group, last change and content or target, by path. A directory is
+/// changed by what is made in it, even if that is taken away again.
+type Facts = BTreeMap<PathBuf, (u64, u32, u32, u32, (i64, i64), Vec<u8>)>;
 
 impl Canary {
     /// Makes `canary` in this directory.
@@ -26,12 +27,21 @@ impl Canary {
         fs::write(root.join("word"), "precious\n")?;
         fs::write(root.join("deep/word/file"), "precious\n")?;
         symlink("word", root.join("link"))?;
+        for (name, mode) in [("", 0o751), ("word", 0o604), ("deep", 0o705)] {
+            let path = root.join(name);
+            chown(&path, Some(77), Some(88))?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+        }
         Ok(Self { before: facts(&root)?, root })
     }
 
     /// Fails unless all of it is as it was made.
     pub fn check(&self) -> Result<()> {
-        ensure!(facts(&self.root)? == self.before, "{} was touched", self.root.display());
+        let now = facts(&self.root)?;
+        let gone = self.before.keys().find(|path| !now.contains_key(*path));
+        let other = now.iter().find(|(path, facts)| self.before.get(*path) != Some(*facts));
+        ensure!(gone.is_none(), "{gone:?} is gone");
+        ensure!(other.is_none(), "{other:?} was touched, and was {:?}", self.before);
         Ok(())
     }
 }
@@ -50,7 +60,8 @@ fn facts(root: &Path) -> Result<Facts> {
         } else {
             fs::read(&path)?
         };
-        found.insert(path, (meta.ino(), meta.mode(), meta.uid(), meta.gid(), content));
+        let changed = (meta.ctime(), meta.ctime_nsec());
+        found.insert(path, (meta.ino(), meta.mode(), meta.uid(), meta.gid(), changed, content));
     }
     Ok(found)
 }
@@ -64,7 +75,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let canary = Canary::new(dir.path()).unwrap();
         canary.check().unwrap();
-        fs::write(canary.root.join("deep/word/file"), "spoilt\n").unwrap();
-        assert!(canary.check().is_err());
+        fs::write(canary.root.join("deep/new"), "").unwrap();
+        fs::remove_file(canary.root.join("deep/new")).unwrap();
+        assert!(canary.check().is_err(), "something was made, and is gone");
+        let canary = Canary { before: facts(&canary.root).unwrap(), ..canary };
+        fs::remove_file(canary.root.join("word")).unwrap();
+        assert!(canary.check().unwrap_err().to_string().contains("word\") is gone"));
     }
 }

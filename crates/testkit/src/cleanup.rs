@@ -17,7 +17,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::slot::Slot;
-use crate::{host, process};
+use crate::{disk, host, process};
 
 /// How long killed processes may take to vanish.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -37,6 +37,12 @@ pub fn sweep(slot: &Slot) -> Result<()> {
     kill_all(|| process::started_below(dir), "processes of the instance")?;
     remove_cgroups(&ids)?;
     remove_pod_cgroups(&slot.cgroup_root())?;
+    for (device, behind) in disk::loops_over(dir) {
+        // What an agent keeps open for its pods. A disk of a test is that test's.
+        if behind.components().any(|part| part.as_os_str() == "volumeDevices") {
+            let _ = disk::losetup(&["--detach"], &device);
+        }
+    }
     for point in host::mounts_below(dir)? {
         // A mount that went with its parent is gone already.
         let _ = unmount(&point, UnmountFlags::DETACH);

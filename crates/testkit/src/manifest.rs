@@ -186,6 +186,12 @@ impl PodManifest {
         self
     }
 
+    /// Mounts volumes in the container added last: each by its name, and where.
+    pub fn mounts(self, list: &[(&str, &str)]) -> Self {
+        let mounts = list.iter().map(|(name, path)| json!({"name": name, "mountPath": path}));
+        self.with("volumeMounts", mounts.collect())
+    }
+
     /// Sets a field of the pod's spec.
     pub fn spec(mut self, field: &str, value: Value) -> Self {
         self.spec.push((field.to_owned(), value));

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use cri::v1;
 
 use crate::binaries;
+use crate::canary::Canary;
 use crate::container_log::ContainerLog;
 use crate::containerd::{Containerd, ContainerdOptions};
 use crate::cri_client::Cri;
@@ -174,6 +175,17 @@ impl Node {
         })
     }
 
+    /// Where klet keeps a pod's volume, `plugin` being such as `empty-dir`.
+    pub fn volume_dir(&self, uid: &str, plugin: &str, name: &str) -> PathBuf {
+        let volumes = self.klet.root_dir().join("pods").join(uid).join("volumes");
+        volumes.join(format!("kubernetes.io~{plugin}")).join(name)
+    }
+
+    /// A directory of the host that nothing may touch.
+    pub fn canary(&self) -> Result<Canary> {
+        Canary::new(self.containerd.dir())
+    }
+
     /// The log of one run of a pod's container, which outlives the pod once open.
     pub fn log(&self, manifest: &str, container: &str, run: u32) -> Result<ContainerLog> {
         let pod = self.pod(manifest)?;
@@ -202,10 +214,15 @@ impl Node {
         self.cri.sent_config(&pod.container(name)?.id)
     }
 
-    /// Runs a shell script in a pod's running container.
+    /// Runs a shell script in a pod's container, once klet says that it runs.
     pub fn run_in(&self, manifest: &str, container: &str, script: &str) -> Result<String> {
-        let pod = self.pod(manifest)?;
-        self.cri.run_in(&pod.container(container)?.id, script)
+        let id = self.eventually(&format!("{container} of {manifest} to run"), || {
+            let pod = self.pod(manifest)?;
+            let found = pod.container(container)?;
+            ensure!(found.state == "running" && !found.id.is_empty(), "it is {found:?}");
+            Ok(found.id.clone())
+        })?;
+        self.cri.run_in(&id, script)
     }
 
     /// What a command of klet's says on its output, with single spaces between words.

@@ -7,14 +7,21 @@ use anyhow::{Result, anyhow};
 /// How often a condition is looked at.
 const EVERY: Duration = Duration::from_millis(50);
 
-/// Tries `attempt` until it succeeds, at most for `limit`; the error says
-/// `what` was awaited and why the last try failed.
+/// How many times slower than usual this machine is: `make vm` says so where it emulates.
+const PATIENCE: &str = "KLET_PATIENCE";
+
+fn patience() -> u32 {
+    std::env::var(PATIENCE).ok().and_then(|times| times.parse().ok()).unwrap_or(1)
+}
+
+/// Tries `attempt` until it succeeds, at most for `limit`, or longer on a machine that is
+/// known to be slow; the error says `what` was awaited and why the last try failed.
 pub fn eventually<T>(
     limit: Duration,
     what: &str,
     mut attempt: impl FnMut() -> Result<T>,
 ) -> Result<T> {
-    let start = Instant::now();
+    let (start, limit) = (Instant::now(), limit * patience());
     loop {
         let err = match attempt() {
             Ok(value) => return Ok(value),

@@ -57,6 +57,22 @@ impl Volumes {
         Ok(PathBuf::from(said.trim()))
     }
 
+    /// Bytes of a volume that is a device.
+    pub(super) fn device_size(&self, volume: &str) -> Option<u64> {
+        fs::metadata(self.image(volume)).ok().map(|facts| facts.len())
+    }
+
+    /// Makes the file larger, and its device with it.
+    pub(super) fn grow_device(&self, volume: &str, size: u64) -> Result<(), Status> {
+        let image = self.image(volume);
+        let grown = File::options().write(true).open(&image).and_then(|file| file.set_len(size));
+        grown.map_err(|err| failed("grow", &image, err))?;
+        match self.device(volume)? {
+            Some(device) => losetup(&["--set-capacity"], &device).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Takes the volume's device away from the node.
     pub(super) fn detach(&self, volume: &str) -> Result<(), Status> {
         match self.device(volume)? {

@@ -127,7 +127,11 @@ impl Service {
         self.require(NodeCapability::GetVolumeStats)?;
         let volumes = &self.shared.volumes;
         let path = volumes.mounted_at(&request.volume_id, &request.volume_path)?;
-        let usage = usage::measure(&path, volumes.size(&request.volume_id))
+        let usage = match volumes.device_size(&request.volume_id) {
+            Some(size) => Ok(usage::of_device(size)),
+            None => usage::measure(&path, volumes.size(&request.volume_id)),
+        };
+        let usage = usage
             .map_err(|err| Status::internal(format!("cannot measure {}: {err}", path.display())))?;
         let condition = || {
             let ill = lock(&self.shared.conditions).get(&request.volume_id).cloned();
@@ -146,12 +150,16 @@ impl Service {
         let wrong = || Status::out_of_range(format!("{range:?} is no range of sizes"));
         let required = u64::try_from(range.required_bytes).map_err(|_| wrong())?;
         let limit = u64::try_from(range.limit_bytes).map_err(|_| wrong())?;
+        let device = volumes.device_size(&request.volume_id);
         // A volume never shrinks.
-        let size = volumes.size(&request.volume_id).unwrap_or(0).max(required);
+        let size = device.or_else(|| volumes.size(&request.volume_id)).unwrap_or(0).max(required);
         if limit != 0 && size > limit {
             return Err(wrong());
         }
-        volumes.set_size(&request.volume_id, size)?;
+        match device {
+            Some(_) => volumes.grow_device(&request.volume_id, size)?,
+            None => volumes.set_size(&request.volume_id, size)?,
+        }
         i64::try_from(size).map_err(|_| wrong())
     }
 }

@@ -30,6 +30,11 @@ pub(super) fn measure(path: &Path, size: Option<u64>) -> io::Result<Vec<VolumeUs
     Ok(vec![bytes, inodes])
 }
 
+/// Of a device nobody knows more than its size.
+pub(super) fn of_device(size: u64) -> Vec<VolumeUsage> {
+    vec![usage(Unit::Bytes, size, 0, 0)]
+}
+
 fn usage(unit: Unit, total: u64, used: u64, available: u64) -> VolumeUsage {
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     VolumeUsage {
