@@ -23,7 +23,7 @@ export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER := sudo -E
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test lint bench interop soak dist static
+.PHONY: help setup build run test vm lint bench interop soak dist static
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,12 @@ test: setup static ## Run every check and every test (some, as root, start a pri
 	else set -x; \
 		$(CARGO) test --workspace --all-targets; fi
 	$(CARGO) test --workspace --doc
+
+# In the guest klet and the tests are root; here nobody is.
+vm: PACKAGES += qemu-system-x86:/usr/bin/qemu-system-x86_64
+vm: setup ## Test on Debian's own kernel in a virtual machine: NFS, iSCSI, quotas, cgroup v2
+	$(CARGO) build --workspace --bins
+	$(TARGET_DIR)/debug/xtask vm --klet $(TARGET_DIR)/debug/klet $(VM_FLAGS)
 
 lint: ## Format, clippy and tidy checks
 	$(CARGO) fmt --all --check

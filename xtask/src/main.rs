@@ -1,4 +1,5 @@
-//! What the Makefile calls: tidy checks, the development node, benchmarks, conformance.
+//! What the Makefile calls: tidy checks, the development node, benchmarks, conformance,
+//! tests in a virtual machine.
 
 // These are tools that run on a developer's machine, never in simulation.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -8,6 +9,7 @@ mod conformance;
 mod interrupt;
 mod run;
 mod tidy;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -30,6 +32,8 @@ enum Task {
     Bench(bench::Options),
     /// Run upstream's conformance suite and write docs/conformance.md.
     Conformance(conformance::Options),
+    /// Run tests on Debian's own kernel, in a virtual machine.
+    Vm(vm::Options),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +42,7 @@ fn main() -> ExitCode {
         Task::Run(options) => run::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::Conformance(options) => conformance::run(&options),
+        Task::Vm(options) => vm::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
