@@ -14,7 +14,8 @@ use testkit::remote_volumes::{
 use testkit::{Node, PodManifest};
 
 const UNITS: u32 = 2;
-const SIZE: u64 = 64 << 20;
+/// xfs refuses less than 300 MB.
+const SIZE: u64 = 320 << 20;
 const PASSWORD: &str = "swordfish-in-the-sea";
 
 fn secret(password: &str) -> String {

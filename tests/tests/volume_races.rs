@@ -2,6 +2,7 @@
 //! wins, the host outside of their volumes stays as it is, and nobody is held up.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 
 use anyhow::{Context, Result, ensure};
@@ -182,9 +183,31 @@ fn empty_directories_become_links_while_they_are_removed() -> Result<()> {
     node.manifests.remove_pod("evil")?;
     node.wait_no_trace("evil", &evil)?;
     for (name, uid) in names.iter().zip(&uids) {
+        put_away(&node, name, uid)?;
         node.wait_no_trace(name, uid)?;
     }
     canary.check()
+}
+
+/// A volume that was elsewhere while klet looked for it is no volume any more when it comes
+/// back: klet keeps its data, and says where. Somebody who knows better removes it.
+fn put_away(node: &Node, name: &str, uid: &str) -> Result<()> {
+    let volume = node.volume_dir(uid, "empty-dir", "v");
+    let kind = volume.parent().context("a volume is in a directory")?.to_owned();
+    let pod = node.klet.root_dir().join("pods").join(uid);
+    node.eventually(&format!("{name} to be gone, or what is left of it told"), || {
+        if !pod.try_exists()? {
+            return Ok(());
+        }
+        let log = fs::read_to_string(node.klet.log_path())?;
+        let told = |line: &str| line.contains("will not remove") && line.contains(uid);
+        ensure!(log.lines().any(told), "klet has not told of {uid}");
+        // No link is followed.
+        fs::remove_dir_all(&kind).or_else(|error| match error.kind() {
+            ErrorKind::NotFound => Ok(()),
+            _ => Err(error.into()),
+        })
+    })
 }
 
 /// Containers mount and unmount something of the host in their volumes while their pods

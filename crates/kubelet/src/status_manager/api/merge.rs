@@ -123,6 +123,21 @@ pub(super) fn patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value
     worth.then(|| json!({"metadata": {"uid": uid}, "status": change}))
 }
 
+/// Whether a change has parts that the one sent before it had not: then the server held
+/// something else than was thought. What was sent and not kept is no such part.
+pub(super) fn goes_beyond(change: &Value, sent: &Value) -> bool {
+    let fields = change["status"].as_object().into_iter().flatten();
+    // Orders come with their lists.
+    let mut fields = fields.filter(|(field, _)| !field.starts_with('$'));
+    fields.any(|(field, value)| {
+        let Some(told) = sent["status"].get(field) else { return true };
+        let Some(key) = merge_key(field) else { return false };
+        let items = |list: &'_ Value| list.as_array().cloned().unwrap_or_default();
+        let told = items(told);
+        items(value).iter().any(|item| told.iter().all(|other| other[key] != item[key]))
+    })
+}
+
 /// Lists that a server merges by a key; it takes the others as a whole.
 fn merge_key(field: &str) -> Option<&'static str> {
     match field {

@@ -24,6 +24,7 @@ use kubelet_model::{FullName, PodUid, Source};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
+use self::merge::goes_beyond;
 use super::generate::is_terminal;
 use super::{PodView, Statuses};
 use crate::pod_manager::{ApiCopies, ApiCopy};
@@ -75,7 +76,15 @@ struct Looked {
     told: String,
 }
 
-type Answer = (PodUid, Arc<PodStatus>, Result<Option<ApiCopy>, ApiError>);
+/// What came of a step.
+struct Answer {
+    uid: PodUid,
+    /// The status that the step was taken for.
+    own: Arc<PodStatus>,
+    result: Result<Option<ApiCopy>, ApiError>,
+    /// The server holds something else, beyond what was written, than it should.
+    surprising: bool,
+}
 
 impl StatusWriter {
     /// Works until it is dropped.
@@ -120,13 +129,13 @@ impl StatusWriter {
             }
             tokio::select! { biased;
                 Some(answer) = under_way.next(), if !under_way.is_empty() => {
-                    let (uid, status, result): Answer = answer;
+                    let Answer { uid, own: status, result, surprising } = answer;
                     busy.retain(|other| *other != uid);
                     let Some(looked) = looked.get_mut(&uid) else { continue };
                     match result {
                         Ok(copy) => {
                             (rest_until, refusals) = (None, 0);
-                            looked.succeed(status, copy.as_ref());
+                            looked.succeed(status, copy.as_ref(), surprising);
                             if let Some(copy) = copy {
                                 self.copies.update(copy);
                             }
@@ -171,10 +180,12 @@ impl StatusWriter {
 
     async fn perform(&self, uid: PodUid, own: Arc<PodStatus>, copy: ApiCopy, step: Step) -> Answer {
         let place = |rest: &[&str]| path("api/v1", &copy.namespace, rest);
+        let mut sent = None;
         let result = match step {
             Step::Patch(change) => {
                 let path = place(&["pods", &copy.name, "status"]);
-                let call = Call::patch(&path, Patch::Strategic, change).within(LIMIT);
+                let call = Call::patch(&path, Patch::Strategic, change.clone()).within(LIMIT);
+                sent = Some(change);
                 self.api.call(call).await.map(|object| {
                     kubelet_model::manifest::from_api(object).ok().as_ref().and_then(ApiCopy::of)
                 })
@@ -197,7 +208,11 @@ impl StatusWriter {
             Err(error) if error.is_not_found() => Ok(None),
             result => result,
         };
-        (uid, own, result)
+        let shown = result.as_ref().ok().and_then(Option::as_ref);
+        let surprising = shown.zip(sent).is_some_and(|(shown, sent)| {
+            change(&own, shown, self.clock.wall()).is_some_and(|rest| goes_beyond(&rest, &sent))
+        });
+        Answer { uid, own, result, surprising }
     }
 
     fn pause(&self, failures: u32, error: &ApiError) -> Duration {
@@ -256,11 +271,16 @@ fn look(
 
 /// What to do for a pod.
 fn step(view: &PodView, finished: bool, copy: &ApiCopy, wall: Timestamp) -> Option<Step> {
-    let merged = merge::merge(&copy.status, &view.status, wall);
-    if let Some(change) = merge::patch(copy.uid.as_str(), &copy.status, &merged) {
+    if let Some(change) = change(&view.status, copy, wall) {
         return Some(Step::Patch(change));
     }
     is_over(finished, copy).then_some(Step::Delete)
+}
+
+/// What the server has to change.
+fn change(own: &PodStatus, copy: &ApiCopy, wall: Timestamp) -> Option<Value> {
+    let merged = merge::merge(&copy.status, own, wall);
+    merge::patch(copy.uid.as_str(), &copy.status, &merged)
 }
 
 /// Its end was written, and nothing of it is left.
@@ -282,13 +302,15 @@ impl Looked {
         }
     }
 
-    fn succeed(&mut self, status: Arc<PodStatus>, copy: Option<&ApiCopy>) {
-        self.sent = Some((status, Instant::now()));
+    fn succeed(&mut self, status: Arc<PodStatus>, copy: Option<&ApiCopy>, surprising: bool) {
+        // A patch over something that was not known, as in a restored store, is not the
+        // whole: the rest follows at once.
+        self.sent = (!surprising).then(|| (status, Instant::now()));
         self.failures = 0;
         self.told.clear();
         // What was written is what the answer shows. A pod that is being deleted is
         // looked at once more.
-        self.done = !copy.is_some_and(|copy| copy.deleted);
+        self.done = !surprising && !copy.is_some_and(|copy| copy.deleted);
         if let Some(copy) = copy {
             self.revision.clone_from(&copy.revision);
         }

@@ -308,7 +308,7 @@ fn what_a_server_does_not_keep_does_not_hold_up_the_end() {
     let (now, wall) = (Instant::now(), Timestamp::UNIX_EPOCH);
     let (step, mut looked) = look(&view, true, &copy, None, (now, wall));
     assert!(matches!(step, Some(Step::Patch(_))), "{step:?}");
-    looked.succeed(Arc::clone(&view.status), Some(&copy));
+    looked.succeed(Arc::clone(&view.status), Some(&copy), false);
     let (step, _) = look(&view, true, &copy, Some(looked), (now, wall));
     assert_eq!(step, Some(Step::Delete));
 }
@@ -329,4 +329,58 @@ async fn a_status_that_somebody_else_changes_is_put_right() {
         assert_eq!(bench.object("a").await.unwrap()["status"]["phase"], "Running");
     }
     assert_eq!(bench.writes(), 2);
+}
+
+/// After a restored store the server holds something else than it last told, and only the
+/// answer to a patch shows it.
+#[tokio::test(start_paused = true)]
+async fn a_patch_over_something_unknown_is_followed_by_the_rest() {
+    let server = Direct::alone(Arc::new(Timestamp::now), 10_000).unwrap();
+    let pods = path("api/v1", "default", &["pods"]);
+    let object = json!({"metadata": {"name": "a"}, "spec": {
+        "nodeName": "n", "containers": [{"name": "app", "image": "i"}]}});
+    let made = server.call(Call::post(&pods, object)).await.unwrap();
+    let mut pod = kubelet_model::manifest::from_api(made).unwrap();
+    let copies = ApiCopies::default();
+    // What klet believes is there: all but the newest condition.
+    let believed = Pod { status: Some(running("False")), ..pod.clone() };
+    copies.replace(ApiCopy::of(&believed).into_iter());
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(CONFIG_SOURCE.to_owned(), "api".to_owned());
+    let statuses = Statuses::default();
+    statuses.set(&DesiredPod::new(Source::Api, Arc::new(pod)).unwrap(), running("True"));
+    let api: Arc<dyn Api> = Arc::new(server);
+    let writer = StatusWriter {
+        api: Arc::clone(&api),
+        statuses,
+        copies,
+        clock: Arc::new(SystemClock::new()),
+        jitter: Jitter::seeded(1),
+    };
+    let tasks = Tasks::default();
+    tasks.spawn(writer.run());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    tasks.abort_all();
+    let place = path("api/v1", "default", &["pods", "a"]);
+    let found = api.call(Call::get(&place)).await.unwrap();
+    assert_eq!(found["status"]["phase"], "Running");
+    assert_eq!(found["status"]["containerStatuses"][0]["name"], "app");
+}
+
+#[test]
+fn only_what_was_not_sent_goes_beyond_it() {
+    let change = |status: Value| json!({"status": status});
+    let condition =
+        |name: &str| json!({"conditions": [{"type": name}], "$setElementOrder/conditions": []});
+    let table = [
+        (json!({"phase": "Running"}), json!({"phase": "Running"}), false),
+        (json!({"phase": "Running"}), json!({"hostIP": "10.0.0.1"}), true),
+        (condition("Ready"), condition("Ready"), false),
+        (condition("Ready"), condition("Initialized"), true),
+        (condition("Ready"), json!({"phase": "Running"}), true),
+    ];
+    for (after, sent, beyond) in table {
+        let (after, sent) = (change(after), change(sent));
+        assert_eq!(merge::goes_beyond(&after, &sent), beyond, "{after} after {sent}");
+    }
 }
