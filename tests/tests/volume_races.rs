@@ -189,8 +189,10 @@ fn empty_directories_become_links_while_they_are_removed() -> Result<()> {
     canary.check()
 }
 
-/// A volume that was elsewhere while klet looked for it is no volume any more when it comes
-/// back: klet keeps its data, and says where. Somebody who knows better removes it.
+/// A volume that was elsewhere while klet undid the pod's volumes, and came back before the
+/// pod's directory was removed, is not undone anew: klet keeps its data, says where, and the
+/// pod stays until somebody removes it, as here. Once klet undoes volumes again after a
+/// refused removal, this is to go.
 fn put_away(node: &Node, name: &str, uid: &str) -> Result<()> {
     let volume = node.volume_dir(uid, "empty-dir", "v");
     let kind = volume.parent().context("a volume is in a directory")?.to_owned();
